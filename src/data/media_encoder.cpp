@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "data/grounded_text.h"
 #include "media/media_error.h"
 #include "media/media_file.h"
 #include "media/named.h"
@@ -61,18 +64,29 @@ auto looked_at(const MediaFile& file, const Look& look) {
   return look(map.bytes());
 }
 
+/// Once, with the first such file's name.
+void warn_of_white(const std::string& name) {
+  static std::atomic<bool> is_told{false};
+  if (is_told.exchange(true)) return;
+  log::warning(
+      "{}: grey of 16 bits, of which all above 255 of 65535 is white to the model, as in "
+      "the trainers of other systems: convert such pictures to 8 bits to keep their greys",
+      name);
+}
+
 }  // namespace
 
-media::Grid MediaEncoder::measure_picture(const MediaFile& file,
-                                          const media::PreResize& resize) const {
+media::Grid MediaEncoder::measure_picture(const MediaFile& file, const media::PreResize& resize,
+                                          media::Size* shown) const {
   const media::PictureSize size = looked_at(file, [&](std::span<const std::byte> bytes) {
     const media::PictureSize found = media::picture_size(bytes, file.path);
     if (check_ == MediaCheck::kWhole) media::require_whole_picture(bytes, found.format, file.path);
     return found;
   });
-  const media::Size shown = settings_.upright ? size.upright() : size.stored;
+  if (size.is_grey16) warn_of_white(file.path);
+  *shown = settings_.upright ? size.upright() : size.stored;
   return media::named(file.path, [&] {
-    return media::grid_of(shown.width, shown.height, settings_.processor, resize);
+    return media::grid_of(shown->width, shown->height, settings_.processor, resize);
   });
 }
 
@@ -80,10 +94,19 @@ media::Grid MediaEncoder::measure_picture(const MediaFile& file,
 media::Grid MediaEncoder::measure_frames(const MediaSpan& span) const {
   media::Grid grid;
   for (size_t i = 0; i < span.files.size(); ++i) {
-    const media::Grid frame = measure_picture(span.files[i], settings_.frame_resize);
+    media::Size shown;
+    const media::Grid frame = measure_picture(span.files[i], settings_.frame_resize, &shown);
     if (i == 0) grid = frame;
   }
   const int64_t of_patch = settings_.processor.temporal_patch_size;
+  if (settings_.lists_as_videos) {
+    const media::ImageProcessor& processor = settings_.processor;
+    const media::Size size =
+        media::list_size({grid.w * processor.patch_size, grid.h * processor.patch_size}, processor,
+                         settings_.video, span.files.size());
+    grid.w = size.width / processor.patch_size;
+    grid.h = size.height / processor.patch_size;
+  }
   grid.t = (static_cast<int64_t>(span.files.size()) + of_patch - 1) / of_patch;
   return grid;
 }
@@ -116,7 +139,7 @@ bool MediaEncoder::measure_one(const text::MediaReference& reference,
          piece.bytes});
   }
   if (reference.kind == MediaKind::kImage) {
-    span->grid = measure_picture(span->files.at(0), settings_.image_resize);
+    span->grid = measure_picture(span->files.at(0), settings_.image_resize, &span->shown);
   } else if (reference.is_frame_list) {
     span->grid = measure_frames(*span);
     span->second_per_grid =
@@ -149,6 +172,16 @@ bool MediaEncoder::measure(const text::Conversation& conversation,
   return true;
 }
 
+std::optional<text::Conversation> MediaEncoder::written(const text::Conversation& conversation,
+                                                        const std::vector<MediaSpan>& spans,
+                                                        RowProblem* problem) const {
+  text::Conversation with_objects = conversation;
+  if (!write_objects(&with_objects, spans, settings_.boxes, settings_.processor.patch_size,
+                     problem))
+    return std::nullopt;
+  return text::with_placeholders(with_objects, settings_.add_vision_id);
+}
+
 bool MediaEncoder::expand(text::EncodedConversation* encoded, std::vector<MediaSpan>* spans,
                           RowProblem* problem) const {
   const auto pads = std::count_if(encoded->ids.begin(), encoded->ids.end(),
@@ -160,7 +193,11 @@ bool MediaEncoder::expand(text::EncodedConversation* encoded, std::vector<MediaS
     const text::TokenId id = encoded->ids[i];
     if (!tokens_.is_pad(id)) {
       expanded.ids.push_back(id);
-      expanded.labels.push_back(encoded->labels[i]);
+      // What opens and closes a picture is no part of an answer either.
+      const bool opens =
+          id == tokens_.start && i + 1 < encoded->ids.size() && tokens_.is_pad(encoded->ids[i + 1]);
+      const bool closes = id == tokens_.end && i > 0 && tokens_.is_pad(encoded->ids[i - 1]);
+      expanded.labels.push_back(opens || closes ? kIgnoreLabel : encoded->labels[i]);
       continue;
     }
     if (next == spans->size() || id != tokens_.pad_of((*spans)[next].kind)) break;

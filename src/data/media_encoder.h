@@ -39,16 +39,24 @@ class MediaEncoder {
   bool measure(const text::Conversation& conversation, const std::filesystem::path& row_folder,
                const std::string& row, std::vector<MediaSpan>* spans, RowProblem* problem) const;
 
+  /// The conversation as a template is to write it: objects where their tags stand, and one
+  /// placeholder for each picture and video of `spans`. Nothing: *problem is set (see
+  /// write_objects).
+  std::optional<text::Conversation> written(const text::Conversation& conversation,
+                                            const std::vector<MediaSpan>& spans,
+                                            RowProblem* problem) const;
+
   /// Makes as many placeholders of each as its grid has tokens, sets the places of `spans`, and
-  /// takes placeholders out of the targets. False: *problem is set (the template wrote other
-  /// placeholders than one for each).
+  /// takes placeholders and the tokens around them out of the targets. False: *problem is set (the
+  /// template wrote other placeholders than one for each).
   bool expand(text::EncodedConversation* encoded, std::vector<MediaSpan>* spans,
               RowProblem* problem) const;
 
  private:
   bool measure_one(const text::MediaReference& reference, const std::filesystem::path& row_folder,
                    MediaSpan* span, RowProblem* problem) const;
-  media::Grid measure_picture(const MediaFile& file, const media::PreResize& resize) const;
+  media::Grid measure_picture(const MediaFile& file, const media::PreResize& resize,
+                              media::Size* shown) const;
   media::Grid measure_frames(const MediaSpan& span) const;
   void measure_video(MediaSpan* span) const;
 

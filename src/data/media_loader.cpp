@@ -50,7 +50,8 @@ media::Patches patches_of_span(const MediaSpan& span, const MediaSettings& setti
   }
   if (span.is_frame_list) {
     return media::process_frames(files.named, settings.video.fps, settings.processor,
-                                 settings.frame_resize, decode)
+                                 settings.frame_resize, decode,
+                                 settings.lists_as_videos ? &settings.video : nullptr)
         .patches;
   }
   return media::process_video(first.bytes, first.name, settings.processor, settings.video).patches;

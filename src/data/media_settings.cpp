@@ -9,6 +9,9 @@
 namespace danlu::data {
 namespace {
 
+/// Another one where the same rows are read otherwise: part of what caches are named by.
+constexpr int kRowsVersion = 2;
+
 constexpr const char *kNone = "none", *kQwenUtils = "qwen_vl_utils",
                      *kLlamaFactory = "llamafactory", *kMindSpeed20 = "mindspeed-mm-2.0",
                      *kMindSpeed21 = "mindspeed-mm-2.1";
@@ -26,24 +29,51 @@ media::VideoRule tools_video_rule(const std::string& rule) {
   return media::VideoRule::qwen_utils();
 }
 
-media::VideoRule video_by_rule(const MediaFlags& flags) {
+/// `tokens` as an area, else `pixels`.
+std::optional<int64_t> area_of(std::optional<int64_t> tokens, std::optional<int64_t> pixels,
+                               const media::ImageProcessor& processor) {
+  return tokens ? *tokens * processor.cell() * processor.cell() : pixels;
+}
+
+/// The limits of qwen_vl_utils' environment.
+void take_utils_limits(const MediaFlags& flags, const media::ImageProcessor& processor,
+                       media::VideoRule& rule) {
+  rule.min_pixels =
+      area_of(flags.frame_min_tokens, flags.frame_min_pixels, processor).value_or(rule.min_pixels);
+  rule.frame_pixels = area_of(flags.frame_max_tokens, flags.frame_max_pixels, processor)
+                          .value_or(rule.frame_pixels);
+  // It is the whole limit where no other is given.
+  rule.max_pixels = std::max(rule.max_pixels, rule.frame_pixels);
+  rule.max_pixels =
+      std::max(rule.max_pixels, static_cast<int64_t>(static_cast<double>(rule.min_pixels) * 1.05));
+  if (flags.video_total_pixels) rule.total_pixels = static_cast<double>(*flags.video_total_pixels);
+}
+
+bool has_utils_limits(const MediaFlags& flags) {
+  return flags.frame_min_pixels || flags.frame_max_pixels || flags.frame_min_tokens ||
+         flags.frame_max_tokens || flags.video_total_pixels;
+}
+
+media::VideoRule video_by_rule(const MediaFlags& flags, const media::ImageProcessor& processor) {
   media::VideoRule rule = tools_video_rule(flags.pre_resize);
+  const bool of_utils = rule.tool == media::PreResizeRule::kQwenUtils;
+  if (of_utils) take_utils_limits(flags, processor, rule);
+  const bool has_least = flags.video_min_pixels.has_value();
   rule.min_pixels = flags.video_min_pixels.value_or(rule.min_pixels);
   rule.max_pixels = flags.video_max_pixels.value_or(rule.max_pixels);
   // qwen_vl_utils' own least area is large, and who asks for less has not asked for it.
-  if (rule.tool == media::PreResizeRule::kQwenUtils && !flags.video_min_pixels)
-    rule.min_pixels = std::min(rule.min_pixels, rule.max_pixels);
+  if (of_utils && !has_least) rule.min_pixels = std::min(rule.min_pixels, rule.max_pixels);
   require_order("video_max_pixels", rule.min_pixels, rule.max_pixels);
   return rule;
 }
 
 media::PreResize pictures_by_rule(const std::string& rule, std::optional<int64_t> least,
                                   std::optional<int64_t> most) {
-  constexpr int64_t kMindSpeedsArea = 512 * 512;
-  if (rule == kMindSpeed20) return media::PreResize::mindspeed20(most.value_or(kMindSpeedsArea));
-  if (rule == kMindSpeed21)
-    return media::PreResize::mindspeed21(least.value_or(0), most.value_or(kMindSpeedsArea));
+  // Nobody relies on 2.0's own, 512: it is meant as a side and read as an area.
+  constexpr int64_t kArea20 = 512 * 512;
+  if (rule == kMindSpeed20) return media::PreResize::mindspeed20(most.value_or(kArea20));
   media::PreResize resize = media::PreResize::llama_factory();
+  if (rule == kMindSpeed21) resize.rule = media::PreResizeRule::kMindSpeed21;
   resize.min_pixels = least.value_or(resize.min_pixels);
   resize.max_pixels = most.value_or(resize.max_pixels);
   return resize;
@@ -82,14 +112,19 @@ void require_limits_of_rule(const MediaFlags& flags) {
   }
 }
 
-/// Whether the model is one of those whose pictures are read.
-bool has_vision_tower(const std::filesystem::path& model_directory) {
+/// config.json's model_type; empty where it says none.
+std::string model_type_in(const std::filesystem::path& model_directory) {
   std::error_code ignored;
   const auto path = model_directory / "config.json";
-  if (model_directory.empty() || !std::filesystem::is_regular_file(path, ignored)) return false;
+  if (model_directory.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
   const Json config = read_json_file(path);
-  if (!config.is_object()) return false;
-  const std::string type = json_get<std::string>(config, "model_type").value_or("");
+  if (!config.is_object()) return "";
+  return json_get<std::string>(config, "model_type").value_or("");
+}
+
+/// Whether the model is one of those whose pictures are read.
+bool has_vision_tower(const std::filesystem::path& model_directory) {
+  const std::string type = model_type_in(model_directory);
   return type == "qwen2_vl" || type == "qwen2_5_vl";
 }
 
@@ -108,6 +143,7 @@ Json MediaSettings::grid_json() const {
           {"frames_pre_resize", name_of_rule(frame_resize.rule)},
           {"frames_min_pixels", frame_resize.min_pixels},
           {"frames_max_pixels", frame_resize.max_pixels},
+          {"frames_as_videos", lists_as_videos},
           {"exif", upright ? "transpose" : "ignore"},
           {"video_pre_resize", name_of_rule(video.tool)},
           {"video_fps", video.fps},
@@ -115,7 +151,8 @@ Json MediaSettings::grid_json() const {
           {"video_maxlen", video.max_frames},
           {"video_min_pixels", video.min_pixels},
           {"video_max_pixels", video.max_pixels},
-          {"video_total_pixels", video.total_pixels}};
+          {"video_total_pixels", video.total_pixels},
+          {"video_frame_pixels", video.frame_pixels}};
 }
 
 Json MediaSettings::to_json() const {
@@ -124,6 +161,8 @@ Json MediaSettings::to_json() const {
   // mean and std change pixels, not tokens; a path may mean another file in another directory.
   json.update(
       {{"add_vision_id", add_vision_id},
+       {"boxes", {boxes.of_seen_pixels, boxes.is_list}},
+       {"rows", kRowsVersion},
        {"fetches", fetch != nullptr},
        {"domains", std::set<std::string>(domains.begin(), domains.end())},
        {"media_dir", media_dir.empty() ? "" : std::filesystem::absolute(media_dir).string()},
@@ -207,19 +246,24 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
   MediaSettings settings;
   settings.processor = media::read_image_processor(model_directory);
   require_limits_of_rule(flags);
-  settings.video = video_by_rule(flags);
+  settings.video = video_by_rule(flags, settings.processor);
+  const auto least = area_of(flags.image_min_tokens, flags.min_pixels, settings.processor),
+             most = area_of(flags.image_max_tokens, flags.max_pixels, settings.processor);
   if (flags.pre_resize == kQwenUtils) {
     settings.image_resize = media::PreResize::qwen_utils();
-    if (flags.min_pixels) settings.image_resize.min_pixels = *flags.min_pixels;
-    if (flags.max_pixels) settings.image_resize.max_pixels = *flags.max_pixels;
+    if (least) settings.image_resize.min_pixels = *least;
+    if (most) settings.image_resize.max_pixels = *most;
     require_order("max_pixels", settings.image_resize.min_pixels, settings.image_resize.max_pixels);
-    // A list of frames is a list of pictures there.
     settings.frame_resize = settings.image_resize;
+    settings.lists_as_videos = true;
   } else {
-    if (flags.min_pixels) settings.processor.min_pixels = *flags.min_pixels;
-    if (flags.max_pixels) settings.processor.max_pixels = *flags.max_pixels;
+    if (least) settings.processor.min_pixels = *least;
+    if (most) settings.processor.max_pixels = *most;
     require_order("max_pixels", settings.processor.min_pixels, settings.processor.max_pixels);
-    if (flags.pre_resize != kNone) {
+    if (flags.pre_resize == kNone) {
+      // Whoever says them has seen them hold for lists too.
+      settings.lists_as_videos = has_utils_limits(flags);
+    } else {
       settings.image_resize =
           pictures_by_rule(flags.pre_resize, flags.image_min_pixels, flags.image_max_pixels);
       settings.frame_resize = media::pre_resize_of_frames(settings.video, 2);
@@ -228,9 +272,14 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
     }
   }
   settings.upright = flags.upright;
+  settings.video.upright = flags.upright && settings.video.tool == media::PreResizeRule::kQwenUtils;
   settings.add_vision_id = flags.add_vision_id;
   settings.video.fps = flags.video_fps.value_or(settings.video.fps);
   settings.video.max_frames = flags.video_max_frames.value_or(settings.video.max_frames);
+  settings.video.min_frames = flags.video_min_frames.value_or(settings.video.min_frames);
+  settings.boxes = {.of_seen_pixels = flags.boxes_of_seen_pixels.value_or(
+                        model_type_in(model_directory) == "qwen2_5_vl"),
+                    .is_list = flags.boxes_are_lists};
   if (settings.video.min_frames > settings.video.max_frames)
     settings.video.min_frames = settings.video.max_frames;
   settings.media_dir = flags.media_dir;

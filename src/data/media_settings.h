@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/grounded_text.h"
 #include "media/processor.h"
 #include "media/sampling.h"
 
@@ -17,10 +18,14 @@ struct MediaSettings {
   media::ImageProcessor processor;  ///< of the model
   media::PreResize image_resize;    ///< what a training tool does to pictures before
   media::PreResize frame_resize;    ///< … and to the frames of videos that are lists of pictures
+  /// Frames of lists get the size that those of a video file would get, after that of pictures, as
+  /// in qwen_vl_utils since 0.0.14.
+  bool lists_as_videos = false;
   media::VideoRule video =
       media::VideoRule::qwen_utils();  ///< of video files; its fps also of lists
   bool upright = true;         ///< turn pictures as EXIF says; false: as they lie in the file
   bool add_vision_id = false;  ///< "Picture 1: " before each
+  BoxStyle boxes = {};         ///< how objects of rows are written
   std::filesystem::path media_dir = {};  ///< where relative paths are looked for first
   /// Gets the file of an http or https URL; empty: nothing is fetched, and such rows are dropped.
   /// Rows for which it throws UsageError (a host that is not allowed) or DataError (a file that is
@@ -47,9 +52,16 @@ struct MediaFlags {
   std::optional<int64_t> image_min_pixels, image_max_pixels;
   /// The same rules set these for frames; the other rules set them for video files.
   std::optional<int64_t> video_min_pixels, video_max_pixels;
+  /// The limits that qwen_vl_utils reads from the environment, of frames: of each, and of all of a
+  /// video together. They have no effect by other rules.
+  std::optional<int64_t> frame_min_pixels, frame_max_pixels, video_total_pixels;
+  /// The same in tokens: of pictures (in the place of min_pixels, max_pixels) and of frames.
+  std::optional<int64_t> image_min_tokens, image_max_tokens, frame_min_tokens, frame_max_tokens;
   bool upright = true, add_vision_id = false;
   std::optional<double> video_fps;
-  std::optional<int64_t> video_max_frames;
+  std::optional<int64_t> video_max_frames, video_min_frames;
+  std::optional<bool> boxes_of_seen_pixels;  ///< empty: as the model knows boxes
+  bool boxes_are_lists = false;
   std::filesystem::path media_dir = {};
   std::vector<std::string> allowed_domains = {};  ///< of pictures on the web; empty: none
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "media/grid.h"
+#include "media/smart_resize.h"
 #include "text/conversation.h"
 
 namespace danlu::data {
@@ -27,8 +28,9 @@ struct MediaSpan {
   double second_per_grid = 0;    ///< seconds between neighbours in time; 0 of pictures
   std::vector<MediaFile> files;  ///< one; of a list of frames one for each
   bool is_frame_list = false;
-  std::string row;   ///< "rows.jsonl: row 3", for messages
-  uint64_t key = 0;  ///< in a batch: that of its first placeholder (Batch::token_keys)
+  media::Size shown = {};  ///< pixels of a picture before any resize, while its row is read
+  std::string row;         ///< "rows.jsonl: row 3", for messages
+  uint64_t key = 0;        ///< in a batch: that of its first placeholder (Batch::token_keys)
 
   int64_t end() const { return begin + count; }
 };

@@ -218,8 +218,14 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
       event->media_files = std::move(problem.media_files);
       return false;
     }
-    if (!pieces->media.empty()) {
-      with_media = text::with_placeholders(conversation, settings_.media->settings().add_vision_id);
+    if (!pieces->media.empty() || conversation.grounding) {
+      auto made = settings_.media->written(conversation, pieces->media, &problem);
+      if (!made) {
+        event->reason = std::move(problem.reason);
+        event->detail = std::move(problem.detail);
+        return false;
+      }
+      with_media = std::move(*made);
       written = &with_media;
     }
   }

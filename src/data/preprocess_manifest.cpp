@@ -68,9 +68,9 @@ std::optional<PreprocessManifest> manifest_of_samples(const fs::path& prefix) {
 /// The flag that says the number under `key` of MediaSettings::grid_json by a rule; the key itself
 /// where none does.
 std::string flag_of(std::string key, const std::string& rule) {
-  static const std::set<std::string> kNoFlags{
-      "patch_size",       "temporal_patch_size", "merge_size",        "do_resize",
-      "video_pre_resize", "video_min_frames",    "video_total_pixels"};
+  static const std::set<std::string> kNoFlags{"patch_size",       "temporal_patch_size",
+                                              "merge_size",       "do_resize",
+                                              "video_pre_resize", "video_frame_pixels"};
   if (kNoFlags.contains(key)) return key;
   if (rule == "qwen_vl_utils" && key.starts_with("image_")) key = key.substr(6);
   if (rule == "mindspeed-mm-2.0" && key == "image_max_pixels") key = "image_resolution";

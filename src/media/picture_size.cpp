@@ -62,6 +62,7 @@ PictureSize png_size(Bytes bytes, const std::string& name) {
   if (bytes.size() < 33) truncated(name);
   if (text_at(bytes, 12, 4) != "IHDR") damaged(name, tr("it does not begin with IHDR"));
   size.stored = {big32(bytes, 16), big32(bytes, 20)};
+  size.is_grey16 = byte_at(bytes, 24) == 16 && byte_at(bytes, 25) == 0;
   // EXIF may stand after the pixels.
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const size_t length = big32(bytes, at);

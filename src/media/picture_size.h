@@ -18,8 +18,9 @@ inline constexpr int64_t kMaxPixels = int64_t{2} * 89478485;
 
 struct PictureSize {
   PictureFormat format = PictureFormat::kPng;
-  Size stored;          ///< pixels, as they lie in the file
-  int orientation = 1;  ///< of EXIF, 1 … 8; 1 where the file says none or nonsense
+  Size stored;             ///< pixels, as they lie in the file
+  int orientation = 1;     ///< of EXIF, 1 … 8; 1 where the file says none or nonsense
+  bool is_grey16 = false;  ///< of a PNG: what is above 255 of 65535 comes out white
   /// As a viewer shows it: from 5 on the orientation exchanges the sides.
   Size upright() const { return orientation >= 5 ? Size{stored.height, stored.width} : stored; }
 };

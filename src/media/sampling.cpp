@@ -100,7 +100,7 @@ VideoRule VideoRule::mindspeed20() {
 }
 
 VideoRule VideoRule::mindspeed21() {
-  VideoRule rule = mindspeed20();
+  VideoRule rule = llama_factory();
   rule.tool = PreResizeRule::kMindSpeed21;
   return rule;
 }
@@ -140,9 +140,8 @@ PreResize pre_resize_of_frames(const VideoRule& rule, int64_t num_frames) {
   if (rule.tool != PreResizeRule::kQwenUtils) {
     return {rule.tool, rule.min_pixels, rule.max_pixels};
   }
-  constexpr double kMostOfFrame = 768 * 784;
   const double share = rule.total_pixels / static_cast<double>(num_frames) * kFramesTogether;
-  const double limit = std::max(std::min(kMostOfFrame, share),
+  const double limit = std::max(std::min(static_cast<double>(rule.frame_pixels), share),
                                 std::floor(static_cast<double>(rule.min_pixels) * 1.05));
   const auto max_pixels = static_cast<int64_t>(limit);
   return {rule.tool, rule.min_pixels, std::min(max_pixels, rule.max_pixels)};

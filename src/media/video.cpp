@@ -1,6 +1,7 @@
 #include "media/video.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "media/media_error.h"
@@ -94,6 +95,7 @@ KnownVideo known_video(Bytes bytes, const std::string& name, const VideoRule& ru
     }
     if (needs_count) known.facts.total_frames = there;
   }
+  if (!rule.upright) known.facts.orientation = 1;
   known.choice = named(name, [&] { return choose_frames(known.facts, rule); });
   if (!counted && !needs_count) {
     std::erase_if(known.choice.indices, [&](int64_t index) { return index >= there; });
@@ -135,14 +137,18 @@ int64_t even_count(size_t frames) { return static_cast<int64_t>(frames + frames 
 /// Frames of one size, made of raw frames one by one.
 class SizedFrames {
  public:
-  SizedFrames(const ImageProcessor& processor, const PreResize& pre_resize)
-      : processor_(processor), pre_resize_(pre_resize) {}
+  /// `list`: what the size of pictures becomes then, see list_size.
+  SizedFrames(const ImageProcessor& processor, const PreResize& pre_resize,
+              std::function<Size(Size)> list = {})
+      : processor_(processor), pre_resize_(pre_resize), list_(std::move(list)) {}
 
   void add(RawPicture raw) {
     auto steps = tool_steps(raw.size, processor_, pre_resize_);
     const Size before = steps.empty() ? raw.size : steps.back().to;
     if (frames_.empty()) size_ = processor_size(before, processor_, pre_resize_);
     if (before != size_) steps.push_back({size_, processor_.filter, true});
+    if (const Size last = list_ ? list_(size_) : size_; last != size_)
+      steps.push_back({last, Filter::kBicubic, true});
     frames_.push_back(sized_picture(std::move(raw), steps, pre_resize_));
   }
   /// Copies of the last one, so that the grid is the one that was promised.
@@ -154,6 +160,7 @@ class SizedFrames {
  private:
   const ImageProcessor& processor_;
   const PreResize& pre_resize_;
+  std::function<Size(Size)> list_;
   Size size_;
   std::vector<Picture> frames_;
 };
@@ -176,8 +183,10 @@ VideoFrames video_frames(Bytes bytes, const std::string& name, const VideoRule& 
                          int64_t max_pixels) {
   const KnownVideo known = known_video(bytes, name, rule, max_pixels);
   VideoFrames out{known.choice, {}};
-  each_chosen(bytes, name, known, max_pixels,
-              [&](NamedReader& reader) { out.frames.push_back(reader.picture()); });
+  each_chosen(bytes, name, known, max_pixels, [&](NamedReader& reader) {
+    RawPicture frame = turned_upright(raw_of(reader.picture()), known.facts.orientation);
+    out.frames.push_back(to_rgb(std::move(frame), Alpha::kDropped));
+  });
   while (out.frames.size() < known.choice.indices.size()) {
     out.frames.push_back(copy_of(out.frames.back()));
   }
@@ -191,8 +200,8 @@ VideoPatches process_video(Bytes bytes, const std::string& name, const ImageProc
   const PreResize pre_resize = pre_resize_of_frames(rule, even_count(count));
   SizedFrames frames(processor, pre_resize);
   each_chosen(bytes, name, known, max_pixels, [&](NamedReader& reader) {
-    Picture frame = reader.picture();
-    named(name, [&] { return frames.add(raw_of(std::move(frame))); });
+    RawPicture frame = turned_upright(raw_of(reader.picture()), known.facts.orientation);
+    named(name, [&] { return frames.add(std::move(frame)); });
   });
   frames.fill_up_to(count);
   return {frames.patches(), second_per_grid(known.choice.fps, processor)};
@@ -204,13 +213,22 @@ VideoPatches process_video(const std::filesystem::path& file, const ImageProcess
   return process_video(map.bytes(), file.string(), processor, rule, max_pixels);
 }
 
+Size list_size(Size picture, const ImageProcessor& processor, const VideoRule& rule, size_t count) {
+  const PreResize limits = pre_resize_of_frames(rule, even_count(count));
+  const auto steps = tool_steps(picture, processor, limits);
+  return steps.empty() ? picture : steps.back().to;
+}
+
 VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
                             const ImageProcessor& processor, const PreResize& pre_resize,
-                            const DecodeOptions& options) {
+                            const DecodeOptions& options, const VideoRule* as_video) {
   if (files.empty()) {
     throw MediaError(MediaFault::kBadShape, tr("a video that is a list of no pictures"));
   }
-  SizedFrames frames(processor, pre_resize);
+  std::function<Size(Size)> list;
+  if (as_video)
+    list = [&](Size size) { return list_size(size, processor, *as_video, files.size()); };
+  SizedFrames frames(processor, pre_resize, std::move(list));
   for (const NamedBytes& file : files) {
     RawPicture raw = decode_raw(file.bytes, file.name, options);
     named(file.name, [&] { return frames.add(std::move(raw)); });
@@ -230,7 +248,7 @@ std::pair<Grid, double> grid_of_video(Bytes bytes, const std::string& name,
                                       int64_t max_pixels) {
   const KnownVideo known = known_video(bytes, name, rule, max_pixels);
   const int64_t count = even_count(known.choice.indices.size());
-  const auto [width, height] = known.facts.size;
+  const auto [width, height] = known.facts.upright();
   Grid grid = named(name, [&, w = width, h = height] {
     return grid_of(w, h, processor, pre_resize_of_frames(rule, count));
   });

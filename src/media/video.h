@@ -50,12 +50,16 @@ struct NamedBytes {
   std::string name;  ///< for errors
   std::span<const std::byte> bytes;
 };
-/// A video whose frames are picture files, each resized as a picture of its own by `pre_resize` (of
-/// frame lists qwen_vl_utils takes the limits of pictures); the processor's size is that of the
-/// first frame for all. `fps`: of the list. Errors: as process_picture; kBadShape if it is empty.
+/// The size that a list of `count` frames gets whose first one has `picture`, by the limits that
+/// `rule` has for frames. Errors: MediaError kBadShape.
+Size list_size(Size picture, const ImageProcessor& processor, const VideoRule& rule, size_t count);
+
+/// A video whose frames are picture files, each resized as a picture of its own by `pre_resize`;
+/// the processor's size is that of the first frame for all, then list_size by `as_video` where that
+/// is given. `fps`: of the list. Errors: as process_picture; kBadShape if it is empty.
 VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
                             const ImageProcessor& processor, const PreResize& pre_resize = {},
-                            const DecodeOptions& options = {});
+                            const DecodeOptions& options = {}, const VideoRule* as_video = nullptr);
 
 /// The grid that process_video will give, without decoding more than video_facts does, and the
 /// seconds between its entries. A container without a count of frames may hold fewer than the

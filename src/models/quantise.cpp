@@ -64,6 +64,9 @@ bool quantise(const CausalLM::Impl& model, Parameter& parameter,
       return true;
     }
   }
+  // Towers and mergers keep their type, as in other programs: what is lost there is lost to all
+  // that is asked about a picture.
+  if (spec.tower_place >= 0) return false;
   if (!quantisation.make || spec.shape[1] % static_cast<int64_t>(kBlockGroup) != 0) return false;
   parameter.quantized = ops::quantized(type_to_make(spec, *quantisation.make),
                                        read_as(source, spec.name, parameter), spec.name);

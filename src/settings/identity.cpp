@@ -86,14 +86,28 @@ Json media_identity(const TrainConfig& config) {
   const auto limit = [](const std::optional<int64_t>& pixels) {
     return pixels ? Json(*pixels) : Json(nullptr);
   };
-  return {{"pre_resize", media.pre_resize},
-          {"pixels", {limit(media.min_pixels), limit(media.max_pixels)}},
-          {"image_pixels", {limit(media.image_min_pixels), limit(media.image_max_pixels)}},
-          {"video_pixels", {limit(media.video_min_pixels), limit(media.video_max_pixels)}},
-          {"video_fps", media.video_fps ? Json(*media.video_fps) : Json(nullptr)},
-          {"video_max_frames", limit(media.video_max_frames)},
-          {"upright", media.upright},
-          {"add_vision_id", media.add_vision_id}};
+  Json identity = {{"pre_resize", media.pre_resize},
+                   {"pixels", {limit(media.min_pixels), limit(media.max_pixels)}},
+                   {"image_pixels", {limit(media.image_min_pixels), limit(media.image_max_pixels)}},
+                   {"video_pixels", {limit(media.video_min_pixels), limit(media.video_max_pixels)}},
+                   {"video_fps", media.video_fps ? Json(*media.video_fps) : Json(nullptr)},
+                   {"video_max_frames", limit(media.video_max_frames)},
+                   {"upright", media.upright},
+                   {"add_vision_id", media.add_vision_id}};
+  // Runs that began before these were known gave none of them.
+  for (const auto& [name, value] : {std::pair("frame_min_pixels", &media.frame_min_pixels),
+                                    std::pair("frame_max_pixels", &media.frame_max_pixels),
+                                    std::pair("video_total_pixels", &media.video_total_pixels),
+                                    std::pair("video_min_frames", &media.video_min_frames),
+                                    std::pair("image_min_tokens", &media.image_min_tokens),
+                                    std::pair("image_max_tokens", &media.image_max_tokens),
+                                    std::pair("frame_min_tokens", &media.frame_min_tokens),
+                                    std::pair("frame_max_tokens", &media.frame_max_tokens)}) {
+    if (*value) identity[name] = **value;
+  }
+  if (media.boxes_of_seen_pixels) identity["boxes_of_seen_pixels"] = *media.boxes_of_seen_pixels;
+  if (media.boxes_are_lists) identity["boxes_are_lists"] = true;
+  return identity;
 }
 
 /// Null of runs that do not train such layers.

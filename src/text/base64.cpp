@@ -26,7 +26,7 @@ std::string encode_base64(std::string_view bytes) {
   return encoded;
 }
 
-bool decode_base64(std::string_view encoded, std::string* bytes) {
+bool decode_base64(std::string_view written, std::string* bytes) {
   static const std::array<int8_t, 256> kValues = [] {
     std::array<int8_t, 256> values;
     values.fill(-1);
@@ -35,6 +35,15 @@ bool decode_base64(std::string_view encoded, std::string* bytes) {
     return values;
   }();
   bytes->clear();
+  std::string joined;
+  std::string_view encoded = written;
+  // MIME and Python's encodebytes break lines.
+  constexpr std::string_view kSpace = " \t\r\n";
+  if (written.find_first_of(kSpace) != written.npos) {
+    joined = written;
+    std::erase_if(joined, [&](char c) { return kSpace.find(c) != kSpace.npos; });
+    encoded = joined;
+  }
   if (encoded.empty() || encoded.size() % 4 != 0) return false;
   const size_t padding = encoded.ends_with("==") ? 2 : encoded.ends_with('=') ? 1 : 0;
   uint32_t bits = 0;

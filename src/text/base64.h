@@ -5,8 +5,9 @@
 
 namespace danlu::text {
 
-/// False if `encoded` is no base64 with its padding; `bytes` then holds what was read before.
-bool decode_base64(std::string_view encoded, std::string* bytes);
+/// White space is passed over. False if the rest of `written` is no base64 with its padding;
+/// `bytes` then holds what was read before.
+bool decode_base64(std::string_view written, std::string* bytes);
 
 std::string encode_base64(std::string_view bytes);
 

@@ -50,9 +50,19 @@ struct Message {
   std::vector<MediaPlace> media = {};
 };
 
+/// Objects in the pictures of a conversation, which its text names by tags (ms-swift's `objects`):
+/// data/grounded_text.h writes them.
+struct Grounding {
+  std::vector<std::string> names = {};          ///< what <ref-object> stands for, in order
+  std::vector<std::vector<double>> boxes = {};  ///< of <bbox>: x, y or x1, y1, x2, y2
+  std::vector<int64_t> pictures = {};           ///< of each box: that it lies in, from 0
+  bool in_shares = false;  ///< boxes are parts of the picture's sides, not pixels
+};
+
 struct Conversation {
   std::vector<Message> messages;
   Json tools;  ///< null or an array, as OpenAI's `tools`
+  std::optional<Grounding> grounding = {};
 };
 
 /// Token ids of a conversation; labels[i] is ids[i] where loss is taken (as target), else

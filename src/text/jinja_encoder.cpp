@@ -31,7 +31,8 @@ class JinjaEncoder final : public ChatEncoder {
         template_(source, origin),
         origin_(std::move(origin)),
         arguments_(std::move(arguments)),
-        special_(*tokenizer_) {
+        special_(*tokenizer_),
+        knows_calls_(source.find("tool_calls") != std::string::npos) {
     hash_ = hash_bytes(
         arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
         hash_bytes(source, kMaskRules));
@@ -44,6 +45,7 @@ class JinjaEncoder final : public ChatEncoder {
                      [](const Message& m) { return m.role == "assistant"; })) {
       throw DataError(tr("the conversation has no message of the assistant"));
     }
+    require_calls_written(conversation);
     const jinja::Rendered full = session.render(session.messages, false);
     const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
     tell_of_thoughts_left_out(conversation, full.text);
@@ -166,6 +168,19 @@ class JinjaEncoder final : public ChatEncoder {
                                 std::move(spans));
   }
 
+  /// Errors: DataError where answers would be learnt without their tool calls.
+  void require_calls_written(const Conversation& conversation) const {
+    if (knows_calls_) return;
+    for (size_t i = 0; i < conversation.messages.size(); ++i) {
+      const auto calls = conversation.messages[i].extra.find("tool_calls");
+      if (calls == conversation.messages[i].extra.end() || calls->empty()) continue;
+      throw DataError(
+          tr("the chat template does not write tool calls, of which message {} has some", i + 1),
+          tr("--template NAME takes one that does; --agent_template hermes that of the model's "
+             "family, where there is one"));
+    }
+  }
+
   /// Says once that answers are learnt without the thoughts which the row has for them.
   void tell_of_thoughts_left_out(const Conversation& conversation, const std::string& text) const {
     if (thoughts_told_) return;
@@ -267,6 +282,7 @@ class JinjaEncoder final : public ChatEncoder {
   mutable std::atomic<bool> thoughts_told_{false};
   Json arguments_;
   SpecialIndex special_;
+  bool knows_calls_;  ///< the template speaks of tool_calls
   uint64_t hash_ = 0;
   std::vector<TokenId> stop_ids_;
   std::vector<std::string> closers_;  ///< texts of stop_ids_

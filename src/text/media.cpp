@@ -41,11 +41,10 @@ std::string_view first_pad_within(const Json& value) {
 }  // namespace
 
 std::optional<MediaTokens> media_tokens(const Tokenizer& tokenizer) {
-  const auto image = tokenizer.token_to_id(kImagePad), video = tokenizer.token_to_id(kVideoPad);
-  if (!image || !video || !tokenizer.token_to_id(kVisionStart) ||
-      !tokenizer.token_to_id(kVisionEnd))
-    return std::nullopt;
-  return MediaTokens{*image, *video};
+  const auto image = tokenizer.token_to_id(kImagePad), video = tokenizer.token_to_id(kVideoPad),
+             start = tokenizer.token_to_id(kVisionStart), end = tokenizer.token_to_id(kVisionEnd);
+  if (!image || !video || !start || !end) return std::nullopt;
+  return MediaTokens{*image, *video, *start, *end};
 }
 
 std::vector<const MediaReference*> media_of(const Conversation& conversation) {

@@ -16,9 +16,9 @@ namespace danlu::text {
 inline constexpr std::string_view kVisionStart = "<|vision_start|>", kVisionEnd = "<|vision_end|>",
                                   kImagePad = "<|image_pad|>", kVideoPad = "<|video_pad|>";
 
-/// The ids that stand for pictures and videos.
+/// The ids that stand for pictures and videos, and those around them.
 struct MediaTokens {
-  TokenId image_pad = -1, video_pad = -1;
+  TokenId image_pad = -1, video_pad = -1, start = -1, end = -1;
   bool is_pad(TokenId id) const { return id == image_pad || id == video_pad; }
   TokenId pad_of(MediaKind kind) const { return kind == MediaKind::kImage ? image_pad : video_pad; }
 };

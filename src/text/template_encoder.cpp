@@ -338,6 +338,9 @@ class TemplateEncoder final : public ChatEncoder {
       add(named_.function, {{"{{content}}", content + qwen_tool_calls_text(calls)}}, out);
       return;
     }
+    if (!answer_text(answer).empty()) {
+      throw DataError(tr("template '{}' writes no text beside a tool call", named_.name));
+    }
     if (calls.size() != 1) {
       throw DataError(tr("template '{}' can write one tool call per message, got {}", named_.name,
                          calls.size()));

@@ -393,6 +393,23 @@ text::TemplateChoice template_with(const std::shared_ptr<const text::Tokenizer>&
   }
 }
 
+/// The chat template that Qwen2-VL and Qwen2.5-VL came with knows no tools: in its place the named
+/// one that writes them, unless the line or a record names another.
+void prefer_hermes_tools(const TrainConfig& config, const arch::ModelConfig& model,
+                         PreparedText& text) {
+  if (!model.vision || text.choice.origin != text::TemplateOrigin::kTokenizer ||
+      text::writes_hermes_tools(*text.choice.encoder))
+    return;
+  text::TemplateRequest request{.named = "qwen2_vl", .templates_file = config.data.templates_file};
+  text::TemplateChoice named = template_with(
+      text.tokenizer, request, config.data.template_variables, config.data.variables_are_assumed);
+  if (!text::writes_hermes_tools(*named.encoder)) return;
+  // As of a record: who goes on with the run, or asks it, needs the name.
+  named.origin = text::TemplateOrigin::kRecord;
+  named.reason = tr("which writes tools as {} asks", config.flag("agent_template"));
+  text.choice = std::move(named);
+}
+
 }  // namespace
 
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
@@ -428,6 +445,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     if (config.data.template_name != "auto" && !config.data.template_name.empty()) throw;
     log::warning("no chat template: {}", error.what());
   }
+  if (config.data.has_hermes_tools) prefer_hermes_tools(config, model, text);
   if (text.choice.is_news()) log::info("template: {}, {}", text.choice.name, text.choice.reason);
   if (config.data.has_hermes_tools && text.choice.encoder &&
       !text::writes_hermes_tools(*text.choice.encoder)) {

@@ -136,7 +136,7 @@ TEST_F(SeenRows, FilesOfVideosAreTrainedOn) {
 TEST_F(SeenRows, ATowerIsTrainedWholeBesideAdapters) {
   const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
   // Adapters change nothing before they have learnt, so the tower's first gradients are the same.
-  const std::vector<std::string> once = {"--max_steps", "1", "--max_grad_norm", "0",
+  const std::vector<std::string> once = {"--max_steps",      "1",    "--max_grad_norm", "0",
                                          "--freeze_aligner", "false"};
   const auto with = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.begin(), once.begin(), once.end());
@@ -276,6 +276,32 @@ TEST_F(SeenRows, AdaptersAreSpokenOfWhereThereAreAny) {
   const ProgramResult lora = train("lora", rows, {"--tuner", "lora"});
   // Two blocks: attn.qkv, attn.proj and the three matrices of the MLP.
   EXPECT_THAT(lora.err, HasSubstr("adapters on the vision tower too: 10 linear layers there"));
+}
+
+// PEFT and LLaMA-Factory (model_utils/visual.py): names choose modules that have them, in the tower
+// as elsewhere. The decoder has q_proj and gate_proj, the tower's two blocks gate_proj alone.
+TEST_F(SeenRows, NamedTargetsChooseLayersOfTheTowerByTheirNames) {
+  const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  const auto adapted = [&](const std::string& name, const std::string& targets) {
+    const ProgramResult result =
+        train(name, rows, {"--tuner", "lora", "--lora_target", targets, "--max_steps", "1"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(adapted("none", "q_proj,v_proj"), HasSubstr("no adapters on the vision tower"));
+  EXPECT_THAT(adapted("gates", "q_proj,gate_proj"),
+              HasSubstr("adapters on the vision tower too: 2 linear layers there"));
+}
+
+// ms-swift (optimizers/multimodal.py) leaves such a group empty.
+TEST_F(SeenRows, TheRateOfAFrozenPartIsNoError) {
+  const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  const ProgramResult result = train(
+      "frozen", rows,
+      {"--freeze_vit", "true", "--max_steps", "1", "--vit_lr", "1e-5", "--aligner_lr", "1e-5"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--vit_lr has no effect"));
+  EXPECT_THAT(result.err, HasSubstr("--aligner_lr has no effect"));
 }
 
 TEST_F(SeenRows, MissingFilesPointToTheFolderOfPictures) {

@@ -179,7 +179,8 @@ TEST(MediaRows, PlaceholdersAreNeverTargets) {
   all.base = text::TrainedPart::Base::kAll;
   spec.chat_encoder = text::with_trained_part(spec.chat_encoder, spec.tokenizer, all);
   const Sample first = open_or_build_samples(spec).train->get(0);
-  EXPECT_EQ(targets_of(first), 43 - 9);
+  // Nine pads, and the tokens before and behind them.
+  EXPECT_EQ(targets_of(first), 43 - 9 - 2);
   directory.write("a.jsonl",
                   R"({"messages": [{"role": "user", "content": "draw"}, {"role": "assistant",)"
                   R"( "content": "<image> there"}], "images": ["a.png"]})"
@@ -189,12 +190,17 @@ TEST(MediaRows, PlaceholdersAreNeverTargets) {
   const Sample sample = open_or_build_samples(drawn).train->get(0);
   ASSERT_EQ(sample.media.size(), 1u);
   expect_spans_cover_placeholders(sample);
+  // A model that learnt them would open pictures in its answers.
+  for (const int64_t at : {sample.media[0].begin - 1, sample.media[0].end()})
+    EXPECT_EQ(sample.labels.at(static_cast<size_t>(at)), kIgnoreLabel) << at;
+  EXPECT_GT(targets_of(sample), 0);
 }
 
 TEST(MediaRows, BadRowsAreDroppedAndNamed) {
   DANLU_REQUIRES_SHARED();
   const TestDirectory directory;
   SampleSpec spec = media_spec(golden_rows() / "bad_mllm.json", "mm20", directory / "cache");
+  spec.format.map_keys = {{"messages", "messages"}, {"images", "images"}};
   spec.max_dropped_ratio = 1;
   const TrainValSamples samples = open_or_build_samples(spec);
   EXPECT_EQ(samples.train->size(), 2) << "two questions in a row are one";

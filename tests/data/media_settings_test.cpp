@@ -66,6 +66,69 @@ TEST_F(LimitsOfMedia, QwensRulesLimitTheFramesOfVideoFiles) {
   }
 }
 
+/// qwen_vl_utils (fetch_video): max(min(VIDEO_MAX_PIXELS, total / frames * 2), int(least * 1.05)).
+TEST_F(LimitsOfMedia, TheEnvironmentsLargestFrameGivesWayToTheLeastOne) {
+  const auto limits = [&](const MediaFlags& flags, int64_t frames) {
+    const media::PreResize resize = media::pre_resize_of_frames(settings(flags).video, frames);
+    return std::pair(resize.min_pixels, resize.max_pixels);
+  };
+  MediaFlags flags;
+  flags.frame_max_pixels = 50'176;
+  EXPECT_EQ(limits(flags, 4), std::pair(100'352L, 105'369L));
+  flags.frame_min_pixels = 784;
+  EXPECT_EQ(limits(flags, 4), std::pair(784L, 50'176L));
+  flags.frame_max_tokens = 64;  // tokens outweigh pixels
+  flags.frame_max_pixels = 200'000;
+  EXPECT_EQ(limits(flags, 4), std::pair(784L, 50'176L));
+  // 10 frames of 100,000 pixels together: 20,000 for each pair's frame.
+  flags.video_total_pixels = 100'000;
+  EXPECT_EQ(limits(flags, 10), std::pair(784L, 20'000L));
+  MediaFlags large;
+  large.frame_max_pixels = 1'000'000;
+  EXPECT_EQ(limits(large, 2), std::pair(100'352L, 1'000'000L));
+  // By the rules of other tools it is none of theirs.
+  large.pre_resize = "llamafactory";
+  EXPECT_EQ(limits(large, 2), std::pair(256L, 65'536L));
+}
+
+TEST_F(LimitsOfMedia, TokensAreAreasOfTheProcessorsCells) {
+  MediaFlags flags;
+  flags.image_max_tokens = 64;
+  flags.image_min_tokens = 4;
+  EXPECT_EQ(settings(flags).processor.max_pixels, 64 * 784);
+  EXPECT_EQ(settings(flags).processor.min_pixels, 4 * 784);
+  flags.pre_resize = "qwen_vl_utils";
+  EXPECT_EQ(settings(flags).image_resize.max_pixels, 64 * 784);
+  flags.video_min_frames = 2;
+  EXPECT_EQ(settings(flags).video.min_frames, 2);
+}
+
+/// MindSpeed-MM 2.1 … (data_utils/func_utils/model_args.py): 768², 32², 256², 16², 128 frames.
+TEST_F(LimitsOfMedia, MindSpeedMm21HasLeastAreasOfItsOwn) {
+  MediaFlags flags;
+  flags.pre_resize = "mindspeed-mm-2.1";
+  EXPECT_EQ(settings(flags).image_resize, media::PreResize::mindspeed21(1024, 768 * 768));
+  EXPECT_EQ(settings(flags).frame_resize, media::PreResize::mindspeed21(256, 256 * 256));
+  EXPECT_EQ(settings(flags).video.max_frames, 128);
+  // One limit says nothing of the others.
+  flags.video_max_pixels = 4096;
+  EXPECT_EQ(settings(flags).image_resize, media::PreResize::mindspeed21(1024, 768 * 768));
+  EXPECT_EQ(settings(flags).frame_resize, media::PreResize::mindspeed21(256, 4096));
+}
+
+/// ms-swift: norm_bbox is 'norm1000' in Template, 'none' in Qwen2_5VLTemplate.
+TEST_F(LimitsOfMedia, BoxesAreThoseOfTheModelsFamily) {
+  write_json_file(directory_ / "config.json", {{"model_type", "qwen2_vl"}});
+  EXPECT_FALSE(settings({}).boxes.of_seen_pixels);
+  write_json_file(directory_ / "config.json", {{"model_type", "qwen2_5_vl"}});
+  EXPECT_TRUE(settings({}).boxes.of_seen_pixels);
+  MediaFlags flags;
+  flags.boxes_of_seen_pixels = false;
+  flags.boxes_are_lists = true;
+  EXPECT_FALSE(settings(flags).boxes.of_seen_pixels);
+  EXPECT_TRUE(settings(flags).boxes.is_list);
+}
+
 TEST_F(LimitsOfMedia, AnswersDependOnWhatIsDoneToPixels) {
   const MediaSettings settings = this->settings({});
   MediaSettings other = settings;

@@ -199,6 +199,40 @@ TEST_F(GoldenVideos, AListOfFramesIsTheTinyModelsVideo) {
   }
 }
 
+/// The file with the matrix by which players turn a video that was filmed upright: a quarter to the
+/// right (ISO 14496-12, tkhd).
+std::string filmed_upright(std::string mp4) {
+  const size_t tkhd = mp4.find("tkhd");
+  const size_t at = tkhd + (mp4.at(tkhd + 4) == 1 ? 56 : 44);
+  const std::string matrix(
+      "\0\0\0\0\0\1\0\0\0\0\0\0\xff\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+      "\0\0\0\0\x40\0\0\0",
+      36);
+  return mp4.replace(at, matrix.size(), matrix);
+}
+
+// decord, which qwen_vl_utils reads with, turns frames; PyAV does not.
+TEST_F(GoldenVideos, FilmedUprightAreTurnedByTheRuleThatAsksForIt) {
+  DANLU_REQUIRES_SHARED();
+  const MappedFile map(dir / "clip.mp4");
+  const std::string lying(map.text()), turned = filmed_upright(lying);
+  const auto bytes = [](const std::string& file) { return std::as_bytes(std::span(file)); };
+  VideoRule rule = VideoRule::qwen_utils();
+  EXPECT_EQ(grid_of_video(bytes(turned), "clip", {}, rule).first, (Grid{2, 20, 28}));
+  rule.upright = true;
+  EXPECT_EQ(grid_of_video(bytes(lying), "clip", {}, rule).first, (Grid{2, 20, 28}));
+  EXPECT_EQ(grid_of_video(bytes(turned), "clip", {}, rule).first, (Grid{2, 28, 20}));
+  EXPECT_EQ(process_video(bytes(turned), "clip", {}, rule).patches.grid, (Grid{2, 28, 20}));
+  // The upper row of the turned frame is the left column of the lying one, from below.
+  const Picture from = std::move(video_frames(bytes(lying), "clip", rule).frames.at(0)),
+                to = std::move(video_frames(bytes(turned), "clip", rule).frames.at(0));
+  ASSERT_EQ(to.size, (Size{from.size.height, from.size.width}));
+  for (int64_t x = 0; x < to.size.width; ++x) {
+    const uint8_t* const want = from.rgb.data() + (from.size.height - 1 - x) * from.size.width * 3;
+    EXPECT_TRUE(std::equal(want, want + 3, to.rgb.data() + x * 3)) << x;
+  }
+}
+
 TEST_F(GoldenVideos, BecomePatchesOfThePromisedGrid) {
   DANLU_REQUIRES_SHARED();
   const ImageProcessor processor;

@@ -179,5 +179,24 @@ TEST(ProcessVideo, PlaylistsOpenNothing) {
   }
 }
 
+// qwen_vl_utils 0.0.14 (fetch_video): frames as pictures, 80 x 57 -> 84 x 56, then by the limits of
+// frames: the root of 100352 / 4704 is 4.6188, and 3 and 2 cells of 28 become 14 and 10.
+TEST(Patches, AListOfFramesHasTheSizeOfAVideosFrames) {
+  const ImageProcessor processor;
+  VideoRule rule;
+  EXPECT_EQ(list_size({84, 56}, processor, rule, 4), (Size{392, 280}));
+  rule.frame_pixels = 50'176;  // below the least area, which outweighs it
+  EXPECT_EQ(list_size({84, 56}, processor, rule, 4), (Size{392, 280}));
+  rule.min_pixels = 784;
+  EXPECT_EQ(list_size({84, 56}, processor, rule, 4), (Size{84, 56}));
+  std::vector<std::string> files;
+  for (uint32_t i = 0; i < 3; ++i) files.push_back(made::png(made::noise({80, 57}, i + 1)));
+  std::vector<NamedBytes> frames;
+  for (const std::string& file : files) frames.push_back({"made", std::as_bytes(std::span(file))});
+  rule = {};
+  EXPECT_EQ(process_frames(frames, 2, processor, {}, {}, &rule).patches.grid, (Grid{2, 20, 28}));
+  EXPECT_EQ(process_frames(frames, 2, processor).patches.grid, (Grid{2, 4, 6}));
+}
+
 }  // namespace
 }  // namespace danlu::media

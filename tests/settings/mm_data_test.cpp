@@ -87,6 +87,22 @@ TEST(MmData, HonoursEveryKeyOfTheTable) {
   EXPECT_EQ(value("/dataloader_param/shuffle", false, "shuffle"), "false");
 }
 
+// In 2.0 the default of a limit of pictures was meant as a side and read as an area: who runs
+// without limits runs 2.1 or later.
+TEST(MmData, WithoutLimitsHasThoseOfTheNewerVersions) {
+  DANLU_REQUIRES_SHARED();
+  const test::TemporaryDirectory directory;
+  Json json = read_json_file(test::shared_dir() / "golden/vl/rows/data.json");
+  Json& kept = json["dataset_param"]["preprocess_parameters"];
+  kept.erase("image_resolution");
+  kept.erase("video_resolution");
+  write_json_file(directory / "data.json", json);
+  EXPECT_EQ(options_of(directory / "data.json")["pre_resize"], "mindspeed-mm-2.1");
+  kept["video_resolution"] = 4096;
+  write_json_file(directory / "data.json", json);
+  EXPECT_EQ(options_of(directory / "data.json")["pre_resize"], "mindspeed-mm-2.0");
+}
+
 TEST(MmData, RefusesByName) {
   DANLU_REQUIRES_SHARED();
   const ChangedMmData data;

@@ -23,5 +23,17 @@ TEST(Base64, EveryByteComesBack) {
   EXPECT_EQ(back, all);
 }
 
+// Python's base64.b64decode passes over what MIME puts between lines.
+TEST(Base64, LinesMayBeBroken) {
+  std::string bytes;
+  ASSERT_TRUE(decode_base64("Zm9v\r\nYmFy\n", &bytes));
+  EXPECT_EQ(bytes, "foobar");
+  ASSERT_TRUE(decode_base64(" Zg==\n", &bytes));
+  EXPECT_EQ(bytes, "f");
+  EXPECT_FALSE(decode_base64("Zm9v\nYg", &bytes)) << "without padding";
+  EXPECT_FALSE(decode_base64("Zm9v*mFy", &bytes));
+  EXPECT_FALSE(decode_base64("\n", &bytes));
+}
+
 }  // namespace
 }  // namespace danlu::text

@@ -124,6 +124,26 @@ constexpr char kResultsInside[] =
     "<result>{{ r.content }}</result>{% endfor %}{% endif %}{{ m.content }}</model>\n"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<model>{% endif %}";
 
+// The hub's templates of Qwen2-VL and Qwen2.5-VL know no tools: an answer would be learnt without
+// its call.
+TEST(ChatEncoder, ATemplateThatLeavesCallsOutTrainsNoneOfTheirAnswers) {
+  const auto tokenizer = chatml_tokenizer(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  const auto encoder = ChatEncoder::create(tokenizer, "hf");
+  const Conversation c = with_tool({"SUNNY"}, "I look");
+  try {
+    encoder->encode(c);
+    FAIL() << "the call is not learnt";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("does not write tool calls, of which message 2"));
+  }
+  // To go on from such a talk needs no call that is learnt.
+  Conversation asked = c;
+  asked.messages.pop_back();
+  EXPECT_FALSE(encoder->encode_prompt(asked).empty());
+}
+
 TEST(ChatEncoder, WhatToolsReturnedInsideTheModelsTurnIsNoTarget) {
   const auto tokenizer = chatml_tokenizer(kResultsInside);
   EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY"}, "I look")),
@@ -161,7 +181,9 @@ TEST(ChatEncoder, APlainTextThatEndsTurnsIsATargetInEach) {
 
 TEST(ChatEncoder, ResultsInTurnsOfTheirOwnChangeNoMask) {
   const std::string before = "<|im_start|>user\nweather?<|im_end|>\n<|im_start|>assistant\n[";
-  EXPECT_EQ(marked(chatml_tokenizer(), with_tool({"SUNNY", "SUNNY"}, "SUNNY")),
+  Conversation c = with_tool({"SUNNY", "SUNNY"}, "SUNNY");
+  c.messages[1].extra.erase("tool_calls");  // which this template does not write
+  EXPECT_EQ(marked(chatml_tokenizer(), c),
             before +
                 "SUNNY<|im_end|>]\n<|im_start|>tool\nSUNNY<|im_end|>\n"
                 "<|im_start|>tool\nSUNNY<|im_end|>\n<|im_start|>assistant\n[fine<|im_end|>]\n");
@@ -385,7 +407,9 @@ TEST(ChatEncoder, RealTokenizersKeepTheInvariants) {
       try {
         encoded = encoder->encode(conversation);
       } catch (const DataError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("cannot write this conversation")) << label;
+        EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("cannot write this conversation"),
+                                                 HasSubstr("does not write tool calls")))
+            << label;
         continue;
       }
       ++encoded_count;

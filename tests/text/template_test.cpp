@@ -202,6 +202,11 @@ TEST(NamedTemplates, ToolsAndCallsFollowTheTemplatesFormat) {
               testing::StartsWith("You have access to the following tools:\n> Tool Name: f\nTool "
                                   "Description: d\nTool Args:\n\n"));
   EXPECT_THAT(error_of([&] { encoded("glm4", c); }), HasSubstr("tool format 'glm4'"));
+  Conversation talking = c;
+  talking.messages[1].content = "I look.";
+  EXPECT_THAT(error_of([&] { encoded("default", talking); }),
+              HasSubstr("template 'default' writes no text beside a tool call"));
+  EXPECT_THAT(encoded("qwen_lf", talking), HasSubstr("⟦I look.\n<tool_call>"));
   c.messages[1].extra["tool_calls"].push_back(c.messages[1].extra["tool_calls"][0]);
   EXPECT_THAT(error_of([&] { encoded("default", c); }),
               HasSubstr("one tool call per message, got 2"));

@@ -44,7 +44,7 @@ std::vector<OptionSpec> how_weights_are_read() {
                    "kt_lora_expert_num", "kt_lora_expert_intermediate_size"},
                   "this version has no such layers"),
       unavailable({"preserve_thinking"}, "the template says which thoughts of a talk stay"),
-      ignored({"tool_format", "agent_template", "norm_bbox", "init_special_tokens"},
+      ignored({"tool_format", "agent_template", "init_special_tokens"},
               "tool calls and messages are written and read as the model's template has them"),
       unavailable({"image_do_pan_and_scan", "crop_to_patches", "use_audio_in_video"},
                   "pictures are sized by --max_pixels, --min_pixels and their like"),

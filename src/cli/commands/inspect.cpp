@@ -43,10 +43,7 @@ void inspect_adapter(const fs::path& directory, bool every_tensor) {
   if (!holds(directory, "adapter_model.safetensors") && !holds(directory, "adapter_model.bin")) {
     return print_line("weights", "none here");
   }
-  const fs::path file =
-      directory / (holds(directory, "adapter_model.safetensors") ? "adapter_model.safetensors"
-                                                                 : "adapter_model.bin");
-  print_weights(*weights::open_weights(file), every_tensor);
+  print_weights(*weights::open_weights(directory), every_tensor);
 }
 
 // --- runs --------------------------------------------------------------------------------------

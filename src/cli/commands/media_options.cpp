@@ -20,6 +20,15 @@ OptionSpec area_option(std::string name, std::string help, std::string environme
           .environment = std::move(environment)};
 }
 
+OptionSpec token_option(std::string name, std::string help, std::string environment) {
+  return {.name = std::move(name),
+          .type = OptionType::kInt,
+          .help = std::move(help),
+          .range = at_least(1).up_to(1 << 20),
+          .group = "Pictures and video",
+          .environment = std::move(environment)};
+}
+
 }  // namespace
 
 std::vector<OptionSpec> media_options() {
@@ -49,10 +58,27 @@ std::vector<OptionSpec> media_options() {
        .group = group},
       area_option("image_max_pixels", "LLaMA-Factory, MindSpeed-MM 2.1: larger pictures shrink"),
       area_option("image_min_pixels", "LLaMA-Factory, MindSpeed-MM 2.1: smaller ones grow", {}, 0),
-      area_option("video_max_pixels", "the same of the frames of videos", "VIDEO_MAX_PIXELS"),
+      area_option("video_max_pixels", "the same of the frames of videos"),
       area_option("video_min_pixels", "the same of the frames of videos", {}, 0),
       area_option("image_resolution", "MindSpeed-MM 2.0: larger pictures shrink to this area"),
       area_option("video_resolution", "the same of the frames of videos"),
+      area_option("frame_max_pixels",
+                  "qwen_vl_utils' VIDEO_MAX_PIXELS: largest area of a frame (default: 602112); the "
+                  "smallest one outweighs it",
+                  "VIDEO_MAX_PIXELS"),
+      area_option("frame_min_pixels",
+                  "qwen_vl_utils' VIDEO_MIN_PIXELS: smallest area of a frame (default: 100352)",
+                  "VIDEO_MIN_PIXELS"),
+      {.name = "video_total_pixels",
+       .type = OptionType::kInt,
+       .help = "qwen_vl_utils: largest area of all frames of a video (default: 90316800)",
+       .range = at_least(1).up_to(double(int64_t{1} << 40)),
+       .group = group,
+       .environment = "VIDEO_TOTAL_PIXELS"},
+      token_option("image_max_token_num", "max_pixels in tokens", "IMAGE_MAX_TOKEN_NUM"),
+      token_option("image_min_token_num", "min_pixels in tokens", "IMAGE_MIN_TOKEN_NUM"),
+      token_option("video_max_token_num", "frame_max_pixels in tokens", "VIDEO_MAX_TOKEN_NUM"),
+      token_option("video_min_token_num", "frame_min_pixels in tokens", "VIDEO_MIN_TOKEN_NUM"),
       {.name = "video_fps",
        .type = OptionType::kFloat,
        .help = "frames taken of a second of video (default: 2)",
@@ -66,6 +92,24 @@ std::vector<OptionSpec> media_options() {
        .range = at_least(2).up_to(1 << 16),
        .group = group,
        .environment = "FPS_MAX_FRAMES"},
+      {.name = "video_min_frames",
+       .type = OptionType::kInt,
+       .help = "qwen_vl_utils: frames taken of a video, at least (default: 4)",
+       .aliases = {"fps_min_frames"},
+       .range = at_least(2).up_to(1 << 16),
+       .group = group,
+       .environment = "FPS_MIN_FRAMES"},
+      {.name = "norm_bbox",
+       .help = "numbers of the boxes that rows have in `objects`: of 1000, or none, of pixels of "
+               "the picture as the model sees it (default: none with Qwen2.5-VL, else norm1000)",
+       .choices = {"norm1000", "none"},
+       .group = group},
+      {.name = "bbox_format",
+       .help = "how these boxes are written: legacy, with <|box_start|>, or new, [x1, y1, x2, y2] "
+               "(default: legacy)",
+       .choices = {"legacy", "new"},
+       .group = group,
+       .environment = "QWENVL_BBOX_FORMAT"},
       {.name = "exif",
        .default_text = "transpose",
        .help = "pictures that were taken sideways: turned, or left as most training tools do",

@@ -71,20 +71,35 @@ text::Conversation read_conversation(const Options& options, const std::string& 
   return conversation;
 }
 
-/// The grids of its pictures and videos, and placeholders as many as they need.
+[[noreturn]] void refuse_media_of(const std::string& input, const data::RowProblem& problem) {
+  throw DataError(tr("{}: {}{}", input_name(input), translated_filled(problem.reason),
+                     problem.detail.empty() ? "" : " (" + problem.detail + ")"));
+}
+
+/// What the template is to write: with the grids of pictures and videos in `spans`.
 /// Errors: DataError naming what is wrong with one.
-void expand_media(const data::MediaEncoder& media, const text::Conversation& given,
-                  const std::string& input, Rendering* result) {
+text::Conversation with_media(const data::MediaEncoder& media, const text::Conversation& given,
+                              const std::string& input, std::vector<data::MediaSpan>* spans) {
   data::RowProblem problem;
+  if (const auto pad = text::placeholder_written_in(given); !pad.empty()) {
+    throw DataError(
+        tr("{}: the text holds {}, which stands for a picture", input_name(input), pad));
+  }
   const fs::path folder = input == "-" ? fs::path() : fs::path(input).parent_path();
+  if (!media.measure(given, folder, input_name(input), spans, &problem))
+    refuse_media_of(input, problem);
+  auto written = media.written(given, *spans, &problem);
+  if (!written) refuse_media_of(input, problem);
+  return std::move(*written);
+}
+
+/// Placeholders as many as its pictures and videos need. Errors: DataError.
+void expand_media(const data::MediaEncoder& media, const std::string& input, Rendering* result) {
+  data::RowProblem problem;
   text::EncodedConversation encoded{result->ids, result->labels};
   const bool has_labels = !encoded.labels.empty();
   encoded.labels.resize(encoded.ids.size(), kIgnoreLabel);
-  if (!media.measure(given, folder, input_name(input), &result->media, &problem) ||
-      !media.expand(&encoded, &result->media, &problem)) {
-    throw DataError(tr("{}: {}{}", input_name(input), translated_filled(problem.reason),
-                       problem.detail.empty() ? "" : " (" + problem.detail + ")"));
-  }
+  if (!media.expand(&encoded, &result->media, &problem)) refuse_media_of(input, problem);
   result->ids = std::move(encoded.ids);
   if (has_labels) result->labels = std::move(encoded.labels);
 }
@@ -285,16 +300,14 @@ int run_render(const Options& options) {
     return 0;
   }
   const text::Conversation given = read_conversation(options, text, json, media != nullptr);
-  if (const auto pad = media ? text::placeholder_written_in(given) : ""; !pad.empty()) {
-    throw DataError(tr("{}: the text holds {}, which stands for a picture",
-                       input_name(options.get_string("input")), pad));
-  }
+  std::vector<data::MediaSpan> spans;
   const text::Conversation conversation =
-      media ? text::with_placeholders(given, media->settings().add_vision_id) : given;
+      media ? with_media(*media, given, options.get_string("input"), &spans) : given;
   const bool answered = conversation.messages.back().role == "assistant";
   Rendering rendering = render(*encoder, *tokenizer, conversation,
                                options.get_bool_or("add_generation_prompt", !answered));
-  if (media) expand_media(*media, given, options.get_string("input"), &rendering);
+  rendering.media = std::move(spans);
+  if (media) expand_media(*media, options.get_string("input"), &rendering);
   options.get_bool("json") ? print_json(json_of_rendering(rendering, *encoder))
                            : print_readable(rendering, *encoder, *tokenizer);
   return 0;

@@ -238,7 +238,8 @@ std::vector<OptionSpec> options_of_rows() {
       {.name = "agent_template",
        .default_text = "none",
        .help = "how tools are written, which the template decides; hermes (ms-swift): an error "
-               "where it writes them otherwise",
+               "where it writes them otherwise; Qwen2-VL's own, which writes none, gives way to "
+               "qwen2_vl",
        .choices = {"none", "hermes"},
        .group = text},
       {.name = "templates_file",

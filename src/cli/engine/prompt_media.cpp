@@ -152,9 +152,12 @@ void PromptMedia::encode(const text::ChatEncoder& encoder, const text::Conversat
     on_tokens(std::ssize(spans), tokens);
   }
   text::EncodedConversation encoded;
-  encoded.ids = encoder.encode_prompt(
-      spans.empty() ? conversation
-                    : text::with_placeholders(conversation, settings().add_vision_id));
+  std::optional<text::Conversation> written;
+  if (!spans.empty() || conversation.grounding) {
+    written = encoder_->written(conversation, spans, &problem);
+    if (!written) refuse_media_of(problem);
+  }
+  encoded.ids = encoder.encode_prompt(written ? *written : conversation);
   encoded.labels.resize(encoded.ids.size(), kIgnoreLabel);
   if (!encoder_->expand(&encoded, &spans, &problem)) refuse_media_of(problem);
   request->prompt = std::move(encoded.ids);

@@ -30,16 +30,6 @@ bool holds_something(const Json& value) {
   return value.is_structured() && std::any_of(value.begin(), value.end(), holds_something);
 }
 
-bool names_media_file(const std::string& text) {
-  static constexpr std::array<std::string_view, 17> kEndings{
-      "jpg", "jpeg", "png", "webp", "gif", "bmp",  "tif", "tiff", "mp4",
-      "avi", "mov",  "mkv", "webm", "wav", "flac", "mp3", "ogg"};
-  const size_t dot = text.rfind('.');
-  if (dot == text.npos || text.size() - dot > 5) return false;
-  const std::string ending = lower_case(std::string_view(text).substr(dot + 1));
-  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
-}
-
 bool has_placeholder(const Json& value) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
@@ -57,6 +47,16 @@ std::string_view kind_of_block(std::string_view name) {
 }
 
 }  // namespace
+
+bool names_media_file(const std::string& text) {
+  static constexpr std::array<std::string_view, 17> kEndings{
+      "jpg", "jpeg", "png", "webp", "gif", "bmp",  "tif", "tiff", "mp4",
+      "avi", "mov",  "mkv", "webm", "wav", "flac", "mp3", "ogg"};
+  const size_t dot = text.rfind('.');
+  if (dot == text.npos || text.size() - dot > 5) return false;
+  const std::string ending = lower_case(std::string_view(text).substr(dot + 1));
+  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
+}
 
 std::optional<std::string> media_in(const Json& row, bool text_is_named, const MediaColumns* read) {
   if (!row.is_object()) return std::nullopt;

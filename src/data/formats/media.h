@@ -18,6 +18,9 @@ namespace danlu::data {
 std::optional<std::string> media_in(const Json& row, bool text_is_named,
                                     const MediaColumns* read = nullptr);
 
+/// Whether a text ends as the name of a picture, a video or a sound does.
+bool names_media_file(const std::string& text);
+
 /// Part of a message's content list that is no text: {"type": "image_url", …}, {"image": …}.
 bool is_media_block(const Json& block);
 /// Whether a block is sound, which no model here hears.

@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "data/formats/media.h"
 #include "data/formats/media_values.h"
+#include "data/formats/objects.h"
 
 namespace danlu::data {
 namespace {
@@ -36,16 +38,31 @@ std::vector<std::string> columns_of(const FormatOptions& options, const ColumnNa
 
 /// A tag in a message's content.
 struct Tag {
-  size_t offset;
+  size_t offset, size;
   MediaKind kind;
+  std::string file = {};  ///< of <img>FILE</img>
 };
 
-std::vector<Tag> tags_in(const std::string& content) {
+/// <img>FILE</img> at the beginning of `text`: its size, and FILE; 0 where it is none.
+size_t file_tag_at(std::string_view text, std::string* file) {
+  constexpr std::string_view kBegin = "<img>", kEnd = "</img>";
+  if (!text.starts_with(kBegin)) return 0;
+  const size_t end = text.find(kEnd);
+  if (end == text.npos) return 0;
+  *file = text.substr(kBegin.size(), end - kBegin.size());
+  return names_media_file(*file) ? end + kEnd.size() : 0;
+}
+
+/// `files`: those of <img>FILE</img> too.
+std::vector<Tag> tags_in(const std::string& content, bool files) {
   std::vector<Tag> tags;
   for (size_t at = content.find('<'); at != content.npos; at = content.find('<', at + 1)) {
     const std::string_view rest = std::string_view(content).substr(at);
-    if (rest.starts_with(kImageTag)) tags.push_back({at, MediaKind::kImage});
-    if (rest.starts_with(kVideoTag)) tags.push_back({at, MediaKind::kVideo});
+    if (rest.starts_with(kImageTag)) tags.push_back({at, kImageTag.size(), MediaKind::kImage});
+    if (rest.starts_with(kVideoTag)) tags.push_back({at, kVideoTag.size(), MediaKind::kVideo});
+    Tag named{at, 0, MediaKind::kImage};
+    if (files) named.size = file_tag_at(rest, &named.file);
+    if (named.size > 0) tags.push_back(std::move(named));
   }
   return tags;
 }
@@ -127,23 +144,69 @@ void replace_tags(const std::vector<Tag>& tags, ColumnMedia& media, text::Messag
   size_t begin = 0;
   for (const Tag& tag : tags) {
     content.append(message->content, begin, tag.offset - begin);
-    message->media.push_back({content.size(), media.take(tag.kind)});
-    begin = tag.offset + (tag.kind == MediaKind::kImage ? kImageTag : kVideoTag).size();
+    message->media.push_back(
+        {content.size(), tag.file.empty()
+                             ? media.take(tag.kind)
+                             : MediaReference{.kind = tag.kind, .pieces = {{.name = tag.file}}}});
+    begin = tag.offset + tag.size;
   }
   message->content = content.append(message->content, begin);
 }
 
-/// Puts all media of a row before its first question.
-bool put_first(text::Conversation* conversation, ColumnMedia& media) {
-  for (text::Message& message : conversation->messages) {
-    if (message.role != "user") continue;
-    for (const MediaKind kind : {MediaKind::kImage, MediaKind::kVideo}) {
-      const size_t count = media.of(kind).size();
-      for (size_t i = 0; i < count; ++i) message.media.push_back({0, media.take(kind)});
-    }
-    return true;
+/// Writes as many tags as media lack before the first message that is not the system's.
+void add_tags(const std::array<size_t, 2>& counts, ColumnMedia& media,
+              text::Conversation* conversation) {
+  const auto first =
+      std::find_if(conversation->messages.begin(), conversation->messages.end(),
+                   [](const text::Message& message) { return message.role != "system"; });
+  if (first == conversation->messages.end()) return;
+  std::string tags;
+  for (const MediaKind kind : {MediaKind::kVideo, MediaKind::kImage}) {
+    const size_t there = counts[static_cast<size_t>(kind)], wanted = media.of(kind).size();
+    for (size_t i = there; i < wanted; ++i)
+      tags += kind == MediaKind::kImage ? kImageTag : kVideoTag;
   }
-  return false;
+  first->content.insert(0, tags);
+}
+
+using Tags = std::vector<std::vector<Tag>>;  ///< of each message
+
+/// `counts`: of the tags whose media columns hold, by kind.
+Tags tags_of(const text::Conversation& conversation, bool files, std::array<size_t, 2>* counts) {
+  Tags tags;
+  *counts = {};
+  for (const text::Message& message : conversation.messages) {
+    for (const Tag& tag : tags.emplace_back(tags_in(message.content, files)))
+      if (tag.file.empty()) ++(*counts)[static_cast<size_t>(tag.kind)];
+  }
+  return tags;
+}
+
+bool attach_columns(const Json& row, const MediaColumns& columns, bool adds_tags,
+                    text::Conversation* conversation, RowProblem* problem) {
+  ColumnMedia media;
+  if (!read_columns(row, columns, &media, problem)) return false;
+  auto& messages = conversation->messages;
+  if (std::any_of(messages.begin(), messages.end(),
+                  [](const text::Message& message) { return !message.media.empty(); }))
+    return fill_parts(conversation, media, problem);
+  const bool files = media.images.empty();
+  std::array<size_t, 2> counts{};
+  Tags tags = tags_of(*conversation, files, &counts);
+  if (media.has_column) {
+    if (adds_tags) {
+      add_tags(counts, media, conversation);
+      tags = tags_of(*conversation, files, &counts);
+    }
+    if (!require_counts(counts, media, "tag", problem)) return false;
+  } else {
+    for (auto& of_message : tags)
+      std::erase_if(of_message, [](const Tag& tag) { return tag.file.empty(); });
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!tags[i].empty()) replace_tags(tags[i], media, &messages[i]);
+  }
+  return true;
 }
 
 }  // namespace
@@ -158,30 +221,14 @@ MediaColumns media_columns(const FormatOptions& options, const ColumnNames& name
   MediaColumns columns;
   columns.images = columns_of(options, names, "image", "images", &columns.unused);
   columns.videos = columns_of(options, names, "video", "videos", &columns.unused);
+  columns.objects = names.actual("objects");
   return columns;
 }
 
-bool attach_media(const Json& row, const MediaColumns& columns, bool lone_media_first,
+bool attach_media(const Json& row, const MediaColumns& columns, bool adds_tags,
                   text::Conversation* conversation, RowProblem* problem) {
-  ColumnMedia media;
-  if (!read_columns(row, columns, &media, problem)) return false;
-  const auto& messages = conversation->messages;
-  if (std::any_of(messages.begin(), messages.end(),
-                  [](const text::Message& message) { return !message.media.empty(); }))
-    return fill_parts(conversation, media, problem);
-  if (!media.has_column) return true;
-  std::vector<std::vector<Tag>> tags;
-  std::array<size_t, 2> counts{};
-  for (const text::Message& message : messages) {
-    for (const Tag& tag : tags.emplace_back(tags_in(message.content)))
-      ++counts[static_cast<size_t>(tag.kind)];
-  }
-  if (lone_media_first && counts[0] + counts[1] == 0 && put_first(conversation, media)) return true;
-  if (!require_counts(counts, media, "tag", problem)) return false;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!tags[i].empty()) replace_tags(tags[i], media, &conversation->messages[i]);
-  }
-  return true;
+  return attach_columns(row, columns, adds_tags, conversation, problem) &&
+         (columns.objects.empty() || attach_objects(row, columns.objects, conversation, problem));
 }
 
 }  // namespace danlu::data

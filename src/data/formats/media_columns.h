@@ -13,6 +13,7 @@ namespace danlu::data {
 /// Under the names of the files.
 struct MediaColumns {
   std::vector<std::string> images, videos;
+  std::string objects = {};         ///< of names and boxes (formats/objects.h)
   std::vector<std::string> unused;  ///< those that map_keys says are not to be read
 
   bool holds(const std::string& column) const;
@@ -23,11 +24,12 @@ struct MediaColumns {
 MediaColumns media_columns(const FormatOptions& options, const ColumnNames& names);
 
 /// Puts what the columns of `row` hold where the tags <image> and <video> stand in the messages, in
-/// order, and gives parts without a source theirs. In a row without such a column, tags are text.
+/// order, and gives parts without a source theirs. In a row without such a column, tags are text,
+/// but for Qwen-VL's <img>FILE</img>, which is a picture in every row that has no other.
 /// False: *problem is set (tags and media differ in number; media both in parts and in columns).
-/// `lone_media_first`: media of a row without any tag stand before the first question, as ms-swift
-/// has it.
-bool attach_media(const Json& row, const MediaColumns& columns, bool lone_media_first,
+/// `adds_tags`: of media with fewer tags, as many as lack one stand before the first message, as
+/// ms-swift has it. Objects of the row (formats/objects.h) are read too.
+bool attach_media(const Json& row, const MediaColumns& columns, bool adds_tags,
                   text::Conversation* conversation, RowProblem* problem);
 
 }  // namespace danlu::data

@@ -173,6 +173,21 @@ bool refuse_own_limits(const Json& part, RowProblem* problem) {
   return false;
 }
 
+/// The rate of a list of frames is `sample_fps` in qwen_vl_utils; `fps` asks for one of a file, and
+/// of lists was the older name.
+bool read_rate(const Json& part, MediaReference* media, RowProblem* problem) {
+  for (const char* key : {"fps", "sample_fps"}) {
+    const Json* rate = find_value(part, key);
+    if (!rate || !rate->is_number()) continue;
+    media->fps = rate->get<double>();
+    if (!(*media->fps > 0)) return refuse_value(fmt::format("{} must be above 0", key), problem);
+  }
+  if (!find_value(part, "raw_fps") || find_value(part, "sample_fps")) return true;
+  *problem = {"a picture or video with limits of its own",
+              "\"raw_fps\" without \"sample_fps\", the rate of the frames that are there"};
+  return false;
+}
+
 }  // namespace
 
 bool read_media_value(const Json& value, MediaKind kind, MediaReference* media,
@@ -220,10 +235,7 @@ bool read_media_part(const Json& part, MediaReference* media, RowProblem* proble
   }
   media->kind = kind == "video" ? MediaKind::kVideo : MediaKind::kImage;
   if (refuse_own_limits(part, problem)) return false;
-  if (const Json* fps = find_value(part, "fps"); fps && fps->is_number()) {
-    media->fps = fps->get<double>();
-    if (!(*media->fps > 0)) return refuse_value("fps must be above 0", problem);
-  }
+  if (!read_rate(part, media, problem)) return false;
   const std::string name(kind), url = name + "_url";
   for (const std::string& key :
        {name, url, std::string("url"), std::string("path"), std::string("base64")}) {

@@ -278,7 +278,7 @@ void RowHandler::teach_names(const Json& row, Row* read) const {
 bool RowHandler::add_media(const Json& row, Row* read, RowProblem* problem) const {
   if (!media_columns_ || !row.is_object()) return true;
   if (auto* conversation = std::get_if<text::Conversation>(read))
-    return attach_media(row, *media_columns_, lone_media_first_, conversation, problem);
+    return attach_media(row, *media_columns_, adds_tags_, conversation, problem);
   const auto what = media_in(row, text_is_named_);
   if (what) *problem = {"pictures or videos beside text that is no conversation", *what};
   return !what;
@@ -315,8 +315,11 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
   if (options.reads_media) {
     handler->media_columns_ =
         media_columns(options, ColumnNames(FirstRows::present(first_rows, options.columns)));
-    // This is ms-swift's own layout; its messages look like everybody's.
-    handler->lone_media_first_ = handler->format() == RowFormat::kQueryResponse;
+    // As ms-swift does. Whoever has described the columns to LLaMA-Factory or MindSpeed-MM counts
+    // with the error that these make of it.
+    handler->adds_tags_ =
+        options.map_keys.empty() && !options.map_is_whole && options.handler_name.empty();
+    handler->columns_.push_back(handler->media_columns_->objects);
     for (const auto* columns : {&handler->media_columns_->images, &handler->media_columns_->videos})
       handler->columns_.insert(handler->columns_.end(), columns->begin(), columns->end());
   }

@@ -61,7 +61,7 @@ class RowHandler {
   bool text_is_named_ = false;                 ///< as media_in's
   std::optional<MediaColumns> media_columns_;  ///< of a model that reads pictures
   SelfNames names_;
-  bool lone_media_first_ = false;  ///< as attach_media's
+  bool adds_tags_ = false;  ///< as attach_media's
   std::vector<std::string> columns_;
   std::set<std::string> late_columns_;  ///< standard ones that neither are read nor were seen first
 };

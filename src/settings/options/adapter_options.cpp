@@ -33,8 +33,26 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
   return targets;
 }
 
+bool names_all_layers(const std::vector<std::string>& targets) {
+  return std::find(targets.begin(), targets.end(), "all-linear") != targets.end();
+}
+
+/// The layers of parts of the tower that are trained, as far as a target names them.
+std::vector<std::string> tower_targets(const std::vector<std::string>& targets,
+                                       const VisionTraining& vision) {
+  if (names_all_layers(targets)) return vision.lora_targets;
+  std::vector<std::string> named;
+  for (const std::string& module : vision.lora_targets) {
+    if (std::any_of(targets.begin(), targets.end(),
+                    [&](const std::string& target) { return weights::is_named(module, target); }))
+      named.push_back(module);
+  }
+  return named;
+}
+
 /// "all-linear" is spelled out, so that layers of the tower can stand beside it.
 std::vector<std::string> with_tower(const std::vector<std::string>& targets,
+                                    const std::vector<std::string>& of_tower,
                                     const VisionTraining& vision, const arch::ModelConfig& model) {
   std::vector<std::string> all;
   for (const std::string& target : targets) {
@@ -48,7 +66,7 @@ std::vector<std::string> with_tower(const std::vector<std::string>& targets,
         all.push_back(arch::last_name(arch::module_of(spec.name)));
     }
   }
-  all.insert(all.end(), vision.lora_targets.begin(), vision.lora_targets.end());
+  all.insert(all.end(), of_tower.begin(), of_tower.end());
   return all;
 }
 
@@ -86,10 +104,16 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
       by_regex ? std::vector<std::string>{options.get_string("target_regex")}
                : lora_targets_from(options, model);
   if (!vision.lora_targets.empty() && !by_regex) {
-    targets = with_tower(targets, vision, model);
-    if (tuner == Tuner::kLora)
-      log::info("adapters on the vision tower too: {} linear layers there",
-                vision.lora_targets.size());
+    const std::vector<std::string> of_tower = tower_targets(targets, vision);
+    if (tuner == Tuner::kLora) {
+      of_tower.empty()
+          ? log::notice(
+                "no adapters on the vision tower: {} names none of its {} linear layers "
+                "that are trained",
+                options.given_as("lora_target"), vision.lora_targets.size())
+          : log::info("adapters on the vision tower too: {} linear layers there", of_tower.size());
+    }
+    targets = with_tower(targets, of_tower, vision, model);
   }
   weights::set_targets(lora, targets);
   lora.targets_are_pattern |= by_regex;

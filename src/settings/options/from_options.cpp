@@ -303,7 +303,7 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   if (options.has_value("deepspeed"))
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
   // The rate of a DeepSpeed file is the run's.
-  config.adamw.groups.rules = group_rules_of(options, config.schedule.shape.lr);
+  config.adamw.groups.rules = group_rules_of(options, config.schedule.shape.lr, config.freeze);
   check_architecture_flags(options, model);
   if (!config.model.described.is_null() && config.tuner == Tuner::kLora) {
     throw UsageError(

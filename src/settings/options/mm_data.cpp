@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 
 namespace danlu::settings {
@@ -266,7 +267,15 @@ class MmDataReader {
     };
     const bool is_newer = has("image_max_pixels") || has("image_min_pixels") ||
                           has("video_max_pixels") || has("video_min_pixels");
-    options_.push_back({"pre_resize", is_newer ? "mindspeed-mm-2.1" : "mindspeed-mm-2.0", name_});
+    const bool is_older = !is_newer && (has("image_resolution") || has("video_resolution"));
+    options_.push_back({"pre_resize", is_older ? "mindspeed-mm-2.0" : "mindspeed-mm-2.1", name_});
+    if (!is_newer && !is_older) {
+      log::notice(
+          "{}: no limits of pictures: those of MindSpeed-MM 2.1 and later hold, "
+          "image_max_pixels 589824, image_min_pixels 1024, video_max_pixels 65536, "
+          "video_min_pixels 256",
+          name_);
+    }
   }
 
   std::string name_;

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "settings/options/vision_options.h"
 
 namespace danlu::settings {
 namespace {
@@ -66,7 +69,8 @@ double multiple_of(double rate, const Options& options, const std::string& name)
 }
 
 /// What flags of other systems say of the rates of some parameters.
-std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
+std::vector<GroupRule> rates_by_part(const Options& options, double rate,
+                                     const std::vector<std::string>& frozen) {
   std::vector<GroupRule> rules;
   const bool is_plus = options.has_value("loraplus_lr_ratio");
   const double ratio = is_plus ? options.get_float("loraplus_lr_ratio") : 1;
@@ -74,6 +78,12 @@ std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
   for (const auto& [name, part] :
        {std::pair{"vit_lr", "visual\\.(?!merger)"}, std::pair{"aligner_lr", "visual\\.merger"}}) {
     if (!options.has_value(name)) continue;
+    const char* const freeze = name == std::string_view("vit_lr") ? kFrozenTower : kFrozenMerger;
+    if (std::find(frozen.begin(), frozen.end(), freeze) != frozen.end()) {
+      log::notice("{} has no effect: the part of the model that it is the rate of is frozen",
+                  options.given_as(name));
+      continue;
+    }
     const double scale = multiple_of(rate, options, name);
     const std::string flag = options.given_as(name);
     rules.push_back({part, scale, -1, flag});
@@ -95,8 +105,9 @@ AdamWConfig adamw_from(const Options& options) {
   return adamw;
 }
 
-std::vector<GroupRule> group_rules_of(const Options& options, double rate) {
-  std::vector<GroupRule> rules = rates_by_part(options, rate);
+std::vector<GroupRule> group_rules_of(const Options& options, double rate,
+                                      const std::vector<std::string>& frozen) {
+  std::vector<GroupRule> rules = rates_by_part(options, rate, frozen);
   if (!options.has_value("param_groups")) return rules;
   for (GroupRule& rule : group_rules_from(options.get_json("param_groups")))
     rules.push_back(std::move(rule));

@@ -213,8 +213,8 @@ VisionTraining vision_training_from(const Options& options, const arch::ModelCon
                         options.given_as("freeze_llm")),
                      tr("--freeze_vit false trains the tower, --freeze_aligner false the merger"));
   }
-  if (tower) result.freeze.emplace_back(R"(^visual\.(patch_embed|blocks)\.)");
-  if (merger) result.freeze.emplace_back(R"(^visual\.merger\.)");
+  if (tower) result.freeze.emplace_back(kFrozenTower);
+  if (merger) result.freeze.emplace_back(kFrozenMerger);
   if (decoder) result.freeze.emplace_back(R"(^(model|lm_head)\.)");
   result.adapts_decoder = !decoder;
   for (const char* part : {kTower, kMerger}) {

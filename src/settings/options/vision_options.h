@@ -28,6 +28,10 @@ struct MmModel {
 /// differs from the model in the checkpoint, with both values.
 MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig& model);
 
+/// VisionTraining::freeze of a tower (its patches and blocks), and of its merger.
+inline constexpr const char* kFrozenTower = R"(^visual\.(patch_embed|blocks)\.)";
+inline constexpr const char* kFrozenMerger = R"(^visual\.merger\.)";
+
 /// --mm-model, --freeze_vit, --freeze_aligner, --freeze_llm. Without them the tower and the merger
 /// stay as they are and the decoder is trained, as LLaMA-Factory, ms-swift and MindSpeed-MM do;
 /// with --tuner lora_llm tower and merger are trained whole (ms-swift).

@@ -15,6 +15,7 @@
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
+#include "weights/hf/tower_file.h"
 #include "weights/hf/value_head.h"
 #include "weights/native/machine_part.h"
 
@@ -129,6 +130,8 @@ std::shared_ptr<const TensorSource> open_stored_weights(const std::filesystem::p
     const std::filesystem::path file = path / candidate;
     const bool is_left_out = is_adapter && !std::string_view(candidate).starts_with("adapter_");
     if (is_left_out || !std::filesystem::exists(file)) continue;
+    if (std::string_view(candidate).starts_with("adapter_"))
+      return with_tower_file(open_weight_file(file), path);
     return ends_with(candidate, ".index.json") ? open_index(file) : open_weight_file(file);
   }
   no_weights(path);

@@ -84,11 +84,13 @@ void keep_out_of_tower(PeftConfig& peft, const arch::ModelConfig& config) {
 }
 
 bool has_tower_adapters(const TensorSource& adapter) {
-  return std::any_of(adapter.tensors().begin(), adapter.tensors().end(),
-                     [](const TensorInfo& info) {
-                       const auto name = parse_adapter_name(info.name);
-                       return name && is_in_tower(name->module);
-                     });
+  return std::any_of(
+      adapter.tensors().begin(), adapter.tensors().end(), [](const TensorInfo& info) {
+        const auto name = parse_adapter_name(info.name);
+        const bool is_whole =
+            name && (name->part == AdapterPart::kSavedModule || name->part == AdapterPart::kBias);
+        return name && !is_whole && is_in_tower(name->module);
+      });
 }
 
 std::vector<std::string> idle_targets(const PeftConfig& peft, const arch::ModelConfig& config) {

@@ -36,7 +36,7 @@ std::vector<std::string> linear_modules(const arch::ModelConfig& config);
 /// exclude_modules, where PEFT finds it; nothing else changes, nor does anything of other models.
 void keep_out_of_tower(PeftConfig& peft, const arch::ModelConfig& config);
 
-/// Whether an adapter, under the hub's names, has a part in a vision tower.
+/// Whether an adapter, under the hub's names, has LoRA's parts in a vision tower.
 bool has_tower_adapters(const TensorSource& adapter);
 
 /// Targets that, alone and without exclusions, choose no module. Errors: PatternError.

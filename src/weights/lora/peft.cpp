@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/lower_case.h"
 #include "base/pattern.h"
+#include "weights/hf/tower_file.h"
 #include "weights/hf/tower_names.h"
 #include "weights/megatron/place.h"
 
@@ -272,7 +273,10 @@ PeftConfig load_peft_config(const std::filesystem::path& path) {
   } catch (const DataError& error) {
     throw ModelError(error.what());
   }
-  return parse_peft_config(json, file.string());
+  PeftConfig config = parse_peft_config(json, file.string());
+  for (std::string& module : modules_in_tower_file(file.parent_path()))
+    config.modules_to_save.push_back(std::move(module));
+  return config;
 }
 
 void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base) {

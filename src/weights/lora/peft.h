@@ -66,7 +66,7 @@ struct PeftConfig {
 /// base keeps its weights, and files are plain LoRA. As PEFT's conversion of such adapters.
 PeftConfig with_fixed_half(const PeftConfig& config);
 
-/// Reads adapter_config.json of a directory, or the file itself.
+/// Reads adapter_config.json of a directory, or the file itself; hf/tower_file.h adds modules.
 /// Errors: IoError (unreadable); ModelError for a missing or broken file, a peft_type other than
 /// LORA, a wrong type, a rank below 1, a broken regex, and for variants whose arithmetic differs
 /// (trainable_token_indices, qalora, …).

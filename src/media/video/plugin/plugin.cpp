@@ -2,11 +2,13 @@
 extern "C" {
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/display.h>
 #include <libavutil/imgutils.h>
 #include <libswscale/swscale.h>
 }
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -199,11 +201,39 @@ class AvReader : public VideoReader {
 
   void read_facts(Size size) {
     facts_.size = size;
+    facts_.orientation = orientation();
     facts_.total_frames = std::max<int64_t>(0, stream_->nb_frames);
     facts_.frames_per_second = stream_->avg_frame_rate.den ? av_q2d(stream_->avg_frame_rate) : 0.0;
     if (stream_->duration != AV_NOPTS_VALUE && stream_->duration > 0) {
       facts_.duration_s = static_cast<double>(stream_->duration) * av_q2d(stream_->time_base);
     }
+  }
+
+  /// The matrix by which players turn frames; null: none.
+  const int32_t* display_matrix() const {
+#if LIBAVCODEC_VERSION_MAJOR >= 61
+    const AVCodecParameters& parameters = *stream_->codecpar;
+    const AVPacketSideData* data = av_packet_side_data_get(
+        parameters.coded_side_data, parameters.nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    if (!data || data->size < 9 * sizeof(int32_t)) return nullptr;
+    return reinterpret_cast<const int32_t*>(data->data);
+#else
+    size_t bytes = 0;
+    const uint8_t* data = av_stream_get_side_data(stream_, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+    return data && bytes >= 9 * sizeof(int32_t) ? reinterpret_cast<const int32_t*>(data) : nullptr;
+#endif
+  }
+
+  /// EXIF's orientation of frames that are to be turned by a quarter, half or three quarters.
+  int orientation() const {
+    const int32_t* const matrix = display_matrix();
+    if (!matrix) return 1;
+    // Counter-clockwise, in degrees; no number where the matrix is none.
+    const double turn = av_display_rotation_get(matrix);
+    if (!(turn >= -360 && turn <= 360)) return 1;
+    constexpr int kByQuarters[] = {1, 8, 3, 6};
+    const auto quarters = static_cast<int>(std::lround(turn / 90));
+    return kByQuarters[(quarters % 4 + 4) % 4];
   }
 
   /// The next packet of the stream to the decoder; at the end, that there is no other.
