@@ -22,6 +22,9 @@ struct OptionProfile {
   /// Option -> value. "= other" is that option's value in the end, "= 2 * other" a multiple of it,
   /// "= other == X ? A : B" a value that goes by it.
   std::map<std::string, std::string> values = {};
+  /// Name as in ProfileMark -> values in the place of those above where it was typed: what a flag
+  /// of an older version says of its version's defaults.
+  std::map<std::string, std::map<std::string, std::string>> values_beside = {};
   /// Names that no other system's command lines have: one of them chooses this profile.
   std::vector<ProfileMark> marks = {};
   /// Profiles whose marks outweigh its own, where a line has both: of a system that has taken over

@@ -94,7 +94,9 @@ std::string canonical_float(const OptionSpec& spec, const std::string& text,
                             const std::string& where) {
   const std::string_view word = trim(text);
   // Configurations in Python say so of what is off where nothing is said.
-  if (spec.default_text == "0" && (lower(word) == "none" || lower(word) == "null")) return "0";
+  const bool is_none = lower(word) == "none" || lower(word) == "null";
+  if (is_none && spec.default_text == "0") return "0";
+  if (is_none && spec.may_be_none) return kNoNumber;
   const auto value = parse_number<double>(word);
   const bool fits = value && !std::isnan(*value) && (!spec.range || spec.range->contains(*value));
   const bool is_infinite = value && std::isinf(*value);

@@ -30,6 +30,9 @@ std::vector<std::string> split_list(std::string_view text);
 /// not be UTF-8).
 std::string list_text(const std::vector<std::string>& elements);
 
+/// The canonical form of "none" for an option that may be it: a value that is given, and empty.
+inline constexpr const char* kNoNumber = "none";
+
 /// The canonical form of `text` for `spec`: 2e8 -> 200000000, Yes -> true, a choice in its own
 /// case, a list as a JSON array. Lists are given as list_text or as words with commas. Errors:
 /// UsageError "<where>: <rule>, got <text>", where the rule holds the option's range.

@@ -218,7 +218,8 @@ std::string Options::print_config() const {
     std::string from = source_name(value.source);
     if (!value.origin.empty()) from += " " + value.origin;
     const char* unset = is_given(name) || name == "profile" ? "" : "# ";
-    const std::string line = fmt::format("{}{}: {}", unset, name,
+    const std::string& key = value.version_mark.empty() ? name : value.version_mark;
+    const std::string line = fmt::format("{}{}: {}", unset, key,
                                          json.dump(-1, ' ', false, Json::error_handler_t::replace));
     out += fmt::format("{:<47} # {}\n", line, from);
   }

@@ -45,6 +45,9 @@ struct OptionSpec {
   /// For kString: the flag may stand without a value and is "true" then, --no-flag is "false";
   /// other words for these two become them.
   bool may_be_alone = false;
+  /// For kFloat without a default: "none" and "null" are given as nothing, which outweighs a
+  /// profile.
+  bool may_be_none = false;
   /// For kList: a map in a file is one element, its JSON.
   bool takes_map = false;
   /// For kList: an element that begins so goes on to the end of its word, commas included.
@@ -118,6 +121,8 @@ class Options {
     OptionSource source = OptionSource::kDefault;
     std::string origin;    ///< "run.yaml:3", "$NAME", a profile's name, a flag as typed
     std::string file_key;  ///< with OptionSource::kFile: the key as written
+    /// The typed name by which a profile's values go; as a key of a file it says them again.
+    std::string version_mark = {};
   };
   const Value& find(std::string_view name) const;
   const std::string& text_of(std::string_view name, OptionType type) const;
@@ -181,7 +186,8 @@ class OptionTable {
   bool is_group(const std::string& key) const;
   Options defaults() const;
   void choose_profile(const std::vector<TypedName>& typed, Options& options) const;
-  void apply_profile(const std::string& name, Options& options) const;
+  void apply_profile(const std::string& name, const std::vector<TypedName>& typed,
+                     Options& options) const;
   void follow_formulas(Options& options) const;
   void apply_environment(Options& options) const;
   void apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const;

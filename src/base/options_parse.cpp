@@ -382,7 +382,11 @@ const OptionSpec* OptionTable::find_spec(std::string_view name) const {
 }
 
 void OptionTable::add_profile(OptionProfile profile) {
-  for (const auto& [option, text] : profile.values) {
+  std::vector<std::pair<std::string, std::string>> all(profile.values.begin(),
+                                                       profile.values.end());
+  for (const auto& [mark, values] : profile.values_beside)
+    all.insert(all.end(), values.begin(), values.end());
+  for (const auto& [option, text] : all) {
     if (!find_spec(option)) {
       throw InternalError(
           fmt::format("[{}] profile {} sets unknown option {}", command_, profile.name, option));
@@ -486,10 +490,18 @@ void OptionTable::choose_profile(const std::vector<TypedName>& typed, Options& o
 }
 
 /// Where nothing stronger gave a value.
-void OptionTable::apply_profile(const std::string& name, Options& options) const {
+void OptionTable::apply_profile(const std::string& name, const std::vector<TypedName>& typed,
+                                Options& options) const {
   for (const OptionProfile& profile : profiles_) {
     if (profile.name != name) continue;
-    for (const auto& [option, text] : profile.values) {
+    std::map<std::string, std::string> values = profile.values;
+    for (const TypedName& one : typed) {
+      const auto older = profile.values_beside.find(one.name);
+      if (older == profile.values_beside.end()) continue;
+      for (const auto& [option, text] : older->second) values[option] = text;
+      options.values_.at(one.option).version_mark = one.name;
+    }
+    for (const auto& [option, text] : values) {
       const OptionSpec& spec = *find_spec(option);
       Options::Value& value = options.values_.at(spec.name);
       if (value.source != OptionSource::kDefault) continue;
@@ -506,6 +518,8 @@ void OptionTable::apply_profile(const std::string& name, Options& options) const
 void OptionTable::follow_formulas(Options& options) const {
   std::function<const std::string&(Options::Value&)> value_of =
       [&](Options::Value& value) -> const std::string& {
+    static const std::string kNothing;
+    if (!value.text) return kNothing;
     if (value.source != OptionSource::kProfile || !value.text->starts_with("= "))
       return *value.text;
     const auto other = [&](const std::string& name) { return value_of(options.values_.at(name)); };
@@ -567,9 +581,13 @@ Options OptionTable::parse(const std::vector<std::string>& arguments, bool accep
   for (const auto& [name, given] : words.flags) {
     options.values_[name] = {*find_spec(name), given.text, OptionSource::kFlag, given.spelled, ""};
   }
+  for (auto& [name, value] : options.values_) {
+    if (value.spec.may_be_none && value.text == option_text::kNoNumber) value.text.reset();
+  }
   if (!profiles_.empty()) {
-    choose_profile(typed_names(*this, entries, words.flags), options);
-    apply_profile(options.profile_.name, options);
+    const std::vector<TypedName> typed = typed_names(*this, entries, words.flags);
+    choose_profile(typed, options);
+    apply_profile(options.profile_.name, typed, options);
     follow_formulas(options);
   }
 

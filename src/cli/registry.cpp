@@ -86,7 +86,8 @@ const std::vector<Command>& commands() {
        .makes_files = true},
       {.name = "rlhf",
        .summary =
-           "train from preferences or rewards: --rlhf_type dpo, simpo, cpo, orpo, kto, rm, grpo",
+           "train from preferences or rewards: --rlhf_type dpo, simpo, cpo, orpo, kto, rm, grpo, "
+           "ppo, gkd",
        .group = "Train",
        .trains = true,
        .options = rlhf_options,

@@ -172,8 +172,9 @@ class LimitedSource : public SampleSource {
   std::vector<int64_t> kept_;
 };
 
-const std::string kRaiseLimit =
-    tr("raise --max-length (--seq-length), or cut long samples with --truncation right");
+const std::string kRaiseLimit = tr(
+    "raise --max-length (--seq-length), or cut long samples with --truncation right, and prompts "
+    "that are answered with left");
 
 /// Sorts the samples of one source by what becomes of them.
 class Limiter {

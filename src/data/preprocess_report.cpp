@@ -327,7 +327,9 @@ std::string hint_about(const std::vector<ReasonCount>& dropped) {
                        [&](const ReasonCount& item) { return item.reason.starts_with(beginning); });
   };
   if (all_are("longer than"))
-    return tr("raise --max-length; in training, --truncation right cuts long samples");
+    return tr(
+        "raise --max-length; in training, --truncation right cuts long samples, and left "
+        "prompts that are answered");
   if (all_are("missing file")) return tr("--media_dir says where relative paths of pictures begin");
   return tr("check the detected layout; --handler-name, --map-keys or --columns change it");
 }

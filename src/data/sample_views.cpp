@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "data/answer_cut.h"
 
@@ -111,11 +113,15 @@ class WithPreviousAnswers : public SampleSource {
   WithPreviousAnswers(std::shared_ptr<const SampleSource> base, int64_t max_length,
                       bool keep_prompt_end)
       : base_(std::move(base)), max_length_(max_length), keep_prompt_end_(keep_prompt_end) {
+    std::vector<uint64_t> hashes;  // of prompts
     for (int64_t i = 0; i < base_->size(); ++i) {
       const Sample sample = base_->get(i);
       prompts_.push_back(static_cast<int32_t>(prompt_length(sample.labels)));
       answers_.push_back(static_cast<int32_t>(std::ssize(sample.ids)) - prompts_.back());
+      hashes.push_back(hash_bytes({reinterpret_cast<const char*>(sample.ids.data()),
+                                   sizeof(int32_t) * static_cast<size_t>(prompts_.back())}));
     }
+    find_lenders(hashes);
   }
   int64_t size() const override { return base_->size(); }
   Sample get(int64_t index) const override {
@@ -139,13 +145,39 @@ class WithPreviousAnswers : public SampleSource {
     return prompts_[at(index)] + answers_[at(index)] + second.prompt + second.answer;
   }
   uint64_t content_hash() const override {
-    return mix64(base_->content_hash(),
-                 mix64(static_cast<uint64_t>(max_length_), keep_prompt_end_));
+    const uint64_t plain =
+        mix64(base_->content_hash(), mix64(static_cast<uint64_t>(max_length_), keep_prompt_end_));
+    return skips_ ? mix64(plain, 1) : plain;
   }
 
  private:
   static size_t at(int64_t index) { return static_cast<size_t>(index); }
-  int64_t before(int64_t index) const { return index == 0 ? size() - 1 : index - 1; }
+  int64_t before(int64_t index) const { return lenders_[at(index)]; }
+  /// The nearest row before each one, in a circle, that has another prompt: an answer to the same
+  /// one is trained itself. Where all prompts are one, the row before.
+  void find_lenders(const std::vector<uint64_t>& prompts) {
+    const int64_t count = size();
+    const auto previous = [&](int64_t row) { return row == 0 ? count - 1 : row - 1; };
+    for (int64_t row = 0; row < count; ++row) lenders_.push_back(previous(row));
+    int64_t first = 0;
+    while (first < count && prompts[at(first)] == prompts[at(previous(first))]) ++first;
+    if (first == count) {
+      if (count > 1) {
+        log::warning(
+            "[kto] all {} rows have one prompt: the drift from the reference is measured on "
+            "answers "
+            "that are trained themselves",
+            count);
+      }
+      return;
+    }
+    for (int64_t step = 1; step < count; ++step) {
+      const int64_t row = (first + step) % count, last = previous(row);
+      if (prompts[at(row)] != prompts[at(last)]) continue;
+      lenders_[at(row)] = lenders_[at(last)];
+      skips_ = true;
+    }
+  }
   bool is_cut(int64_t index) const {
     return max_length_ > 0 && prompts_[at(index)] + answers_[at(before(index))] > max_length_;
   }
@@ -159,6 +191,8 @@ class WithPreviousAnswers : public SampleSource {
   int64_t max_length_;
   bool keep_prompt_end_;
   std::vector<int32_t> prompts_, answers_;  ///< tokens of each
+  std::vector<int64_t> lenders_;            ///< of each the row whose answer it gets
+  bool skips_ = false;                      ///< whether one of them is not the row before
 };
 
 }  // namespace

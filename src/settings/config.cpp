@@ -171,7 +171,8 @@ std::string precision_name(Precision precision) {
 
 bool TrainConfig::holds_reference() const {
   if (!objective.has_reference()) return false;
-  return !objective.reference.empty() || tuner != Tuner::kLora || !model.adapter.empty();
+  const bool has_adapters = !model.adapter.empty() && !objective.base_is_reference;
+  return !objective.reference.empty() || tuner != Tuner::kLora || has_adapters;
 }
 
 std::string TrainConfig::flag(const std::string& option) const {

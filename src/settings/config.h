@@ -86,8 +86,10 @@ struct DataConfig {
   Json template_variables;             ///< an object, or null
   bool variables_are_assumed = false;  ///< by the profile: for named templates that know them
   text::TrainedPart learnt;            ///< of each conversation
-  int64_t max_rows_of_all = -1;        ///< of all training sets together; -1: all
-  data::MediaFlags media;              ///< of models that read pictures
+  /// Answers of earlier rounds are learnt too, of preferences (data::FormatOptions).
+  bool learns_all_rounds = false;
+  int64_t max_rows_of_all = -1;  ///< of all training sets together; -1: all
+  data::MediaFlags media;        ///< of models that read pictures
 };
 
 struct BatchConfig {

@@ -65,6 +65,7 @@ Json policy_identity(const Reinforcement& config) {
                    {"repetition_penalty", config.repetition_penalty},
                    {"masks_truncated", config.masks_truncated}};
   if (loss.gate != RatioGate::kClip) identity["gate"] = static_cast<int>(loss.gate);
+  if (loss.counts_cut && config.masks_truncated) identity["counts_cut"] = true;
   if (loss.gate == RatioGate::kSoft) identity["tau"] = {loss.tau_positive, loss.tau_negative};
   if (leaves_out && config.scale != RewardScale::kNone)
     identity["leave_out_scale"] = static_cast<int>(config.scale);
@@ -84,6 +85,7 @@ Json policy_identity(const Reinforcement& config) {
                         {"kl", critic.kl},
                         {"missing_end_penalty", critic.missing_end_penalty}};
   if (critic.whitens_rewards) identity["critic"]["whitens_rewards"] = true;
+  if (critic.kl_target > 0) identity["critic"]["kl_target"] = critic.kl_target;
   return identity;
 }
 
@@ -168,6 +170,7 @@ Json objective_identity(const ObjectiveConfig& config) {
                          {"reward_tokens", config.process.reward_tokens}};
     if (config.process.has_classes) identity["steps"]["head"] = "class";
   }
+  if (config.base_is_reference) identity["base_is_reference"] = true;
   const bool always_drops = config.kind == ObjectiveKind::kClasses ||
                             config.kind == ObjectiveKind::kEmbedding ||
                             config.kind == ObjectiveKind::kRanking;

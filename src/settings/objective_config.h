@@ -171,6 +171,9 @@ struct ObjectiveConfig {
   /// A directory of the reference's weights, of kDistillation the teacher's; empty: the model
   /// without its adapters, or where it has none what it was before.
   std::filesystem::path reference;
+  /// Adapters that are trained further are not part of the reference, which is the model below
+  /// them; false: they are, as they were.
+  bool base_is_reference = false;
   /// What it gives to the answers is computed before the training, and it is not held in it.
   bool precomputes_reference = false;
 

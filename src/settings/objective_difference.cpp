@@ -46,9 +46,11 @@ const std::map<std::string, std::string>& flags_of_values() {
       {"objective.distillation.stop_words", "--stop_words"},
       {"objective.drops", "--disable_dropout"},
       {"objective.reference", "--ref_model"},
+      {"objective.base_is_reference", "--ref_adapters"},
       {"objective.reward_models", "--reward_model"},
       {"objective.policy.mean", "--loss_type"},
       {"objective.policy.gate", "--loss_type"},
+      {"objective.policy.counts_cut", "--loss_type"},
       {"objective.policy.tau", "--tau_pos, --tau_neg"},
       {"objective.policy.ratio", "--importance_sampling_level"},
       {"objective.policy.clip", "--epsilon, --epsilon_high, --delta"},
@@ -83,6 +85,7 @@ const std::map<std::string, std::string>& flags_of_values() {
       {"objective.policy.critic.weight", "--vf_coef"},
       {"objective.policy.critic.lr", "--critic_lr"},
       {"objective.policy.critic.kl", "--kl_beta"},
+      {"objective.policy.critic.kl_target", "--ppo_target"},
       {"objective.policy.critic.missing_end_penalty", "--missing_eos_penalty"},
       {"objective.policy.critic.whitens_rewards", "--whiten_rewards"}};
   return flags;

@@ -1,6 +1,7 @@
 // settings/reinforcement.h: what training by rewards is told: how answers are drawn, judged and
 // learnt from.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -56,7 +57,10 @@ struct PolicyLoss {
   double ratio_limit = 0;  ///< > 0: it is never larger, whatever the sign
   double kl = 0;           ///< the weight of the KL term in the loss; 0: none
   double temperature = 1;  ///< logits are divided by it, as where answers were drawn
-  int64_t longest = 0;     ///< tokens; of kConstant
+  /// Answers that are left out because they were cut count in what the loss is divided by, of
+  /// kTokens.
+  bool counts_cut = false;
+  int64_t longest = 0;  ///< tokens; of kConstant
 };
 
 /// Where in its directory a run keeps its critic.
@@ -71,8 +75,20 @@ struct Critic {
   double weight = 0.1;              ///< of its loss, before its gradient is clipped
   double lr = 0;                    ///< 0: the policy's
   double kl = 0.05;  ///< of a token's reward, times log-probability less that of the reference
+  /// > 0: behind each rollout `kl` follows the distance of its answers towards this, over
+  /// kl_horizon answers; 0: it stays as it is.
+  double kl_target = 0, kl_horizon = 10'000;
   bool whitens_rewards = false;    ///< rewards of tokens are divided by their deviation
   double missing_end_penalty = 0;  ///< taken from the reward of an answer that was cut
+
+  /// TRL's adaptive controller (arXiv 1909.08593): `weight` of a rollout whose answers, so many,
+  /// were so far from the reference on average, as the next rollout has it.
+  double kl_after(double weight, double distance, double answers) const {
+    if (kl_target <= 0) return weight;
+    constexpr double kMost = 0.2;
+    const double error = std::clamp(distance / kl_target - 1, -kMost, kMost);
+    return weight * (1 + error * answers / kl_horizon);
+  }
 };
 
 struct Reinforcement {

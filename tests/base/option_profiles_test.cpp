@@ -111,6 +111,51 @@ TEST(OptionProfiles, FormulasFollowOtherOptions) {
   EXPECT_EQ(profile_value("= tuner == lora ? 200 : 50", value_of), "50");
 }
 
+/// A flag of an older version of one system changes what its profile says.
+OptionTable two_versions() {
+  OptionTable out("sft", "", "",
+                  {{.name = "tuner", .help = "", .aliases = {"old_tuner", "new_tuner"}},
+                   {.name = "kind", .help = ""},
+                   {.name = "share", .type = OptionType::kFloat, .default_text = "1", .help = ""},
+                   {.name = "count", .type = OptionType::kInt, .default_text = "0", .help = ""},
+                   {.name = "limit", .type = OptionType::kFloat, .help = "", .may_be_none = true}});
+  out.add_profile({.name = "own"});
+  out.add_profile(
+      {.name = "red",
+       .values = {{"count", "2"}, {"limit", "4"}},
+       .values_beside = {{"old_tuner", {{"share", "= kind == plain ? 1 : 0.9"}, {"count", "50"}}}},
+       .marks = {{"old_tuner"}, {"new_tuner"}}});
+  return out;
+}
+
+TEST(OptionProfiles, AMarkOfAnOlderVersionHasItsValues) {
+  const auto values = [](const std::vector<std::string>& words) {
+    const Options options = two_versions().parse(words, true);
+    return std::make_pair(options.get_float("share"), options.get_int("count"));
+  };
+  EXPECT_EQ(values({"--new_tuner", "x"}), std::make_pair(1.0, int64_t{2}));
+  EXPECT_EQ(values({"--old-tuner", "x"}), std::make_pair(0.9, int64_t{50}));
+  EXPECT_EQ(values({"--old_tuner", "x", "--kind", "plain"}), std::make_pair(1.0, int64_t{50}));
+  EXPECT_EQ(values({"--old_tuner", "x", "--count", "7"}), std::make_pair(0.9, int64_t{7}));
+  EXPECT_EQ(values({"--old_tuner", "x", "--profile", "own"}), std::make_pair(1.0, int64_t{0}));
+  // What is printed says it again where it is read.
+  const test::TemporaryDirectory dir;
+  const std::string path = dir / "run.yaml";
+  std::ofstream(path) << two_versions().parse({"--old_tuner", "x"}).print_config();
+  EXPECT_EQ(values({path}), std::make_pair(0.9, int64_t{50}));
+}
+
+TEST(OptionProfiles, NoneIsAValueThatOutweighsAProfile) {
+  const auto limit = [](const std::vector<std::string>& words) {
+    return two_versions().parse(words).get_float_or("limit", -1);
+  };
+  EXPECT_EQ(limit({"--new_tuner", "x"}), 4);
+  EXPECT_EQ(limit({"--new_tuner", "x", "--limit", "none"}), -1);
+  EXPECT_EQ(limit({"--new_tuner", "x", "--limit", "null"}), -1);
+  EXPECT_EQ(limit({"--limit", "3"}), 3);
+  EXPECT_THROW(two_versions().parse({"--share", "none"}), UsageError);
+}
+
 TEST(OptionProfiles, TwoSystemsInOneLineAreAnError) {
   EXPECT_THAT(chosen_by({"--sft_type", "lora", "--finetuning_type", "lora"}),
               AllOf(HasSubstr("[sft] --sft_type is a flag of Red 2, --finetuning_type one of Blue"),

@@ -108,6 +108,29 @@ TEST(PairRows, AlpacaWithMappedColumns) {
             "user:q|assistant:good > user:q|assistant:bad");
 }
 
+TEST(PairRows, EarlierRoundsAreLearntWhereTheyAreAskedFor) {
+  const std::string row =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"k"},)"
+      R"({"role":"user","content":"r"},{"role":"assistant","content":"good"}],)"
+      R"("rejected_response":"bad"})";
+  FormatOptions options = of_kind(SampleKind::kPairs);
+  EXPECT_EQ(meaning(row, options),
+            "user:q|[assistant:k]|user:r|assistant:good > "
+            "user:q|[assistant:k]|user:r|assistant:bad");
+  const Json before = options.to_json();
+  options.learns_all_rounds = true;
+  EXPECT_EQ(meaning(row, options),
+            "user:q|assistant:k|user:r|assistant:good > user:q|assistant:k|user:r|assistant:bad");
+  EXPECT_NE(options.to_json(), before) << "samples of the two are cached apart";
+  const std::string judged =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"k"},)"
+      R"({"role":"user","content":"r"},{"role":"assistant","content":"good"}],"label":true})";
+  FormatOptions kto = of_kind(SampleKind::kUnpaired);
+  EXPECT_EQ(meaning(judged, kto), "liked user:q|[assistant:k]|user:r|assistant:good");
+  kto.learns_all_rounds = true;
+  EXPECT_EQ(meaning(judged, kto), "liked user:q|assistant:k|user:r|assistant:good");
+}
+
 TEST(PairRows, ShareGptWithOneMessageForEachAnswer) {
   const std::string row =
       R"({"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"k"},)"

@@ -168,7 +168,7 @@ TEST(Rewards, ShapesOfLengthAreThoseOfTheProjects) {
   trl.cosine_long_wrong = -0.5;
   for (const Json& row : golden().at("lengths")) {
     const int64_t length = row.at("length");
-    EXPECT_NEAR(overlong_rule(length, swift), row.at("soft_overlong_trl").get<double>(), 1e-12);
+    EXPECT_NEAR(overlong_rule(length, swift), row.at("soft_overlong_swift").get<double>(), 1e-12);
     EXPECT_NEAR(cosine_rule(true, length, trl), row.at("cosine_trl_correct").get<double>(), 1e-12);
     EXPECT_NEAR(cosine_rule(false, length, trl), row.at("cosine_trl_wrong").get<double>(), 1e-12);
     if (length > 64) continue;  // there swift's comes back up
@@ -285,6 +285,20 @@ TEST(Rewards, NamesAndLimitsAreChecked) {
   RewardSettings settings;
   settings.cosine_length = 0;
   EXPECT_THROW(make_reward("cosine", settings), UsageError);
+}
+
+TEST(Rewards, ABufferThatSaysNothingIsAnError) {
+  RewardSettings settings;
+  settings.overlong_length = 64;
+  for (const int64_t buffer : {0, 64, 65}) {
+    settings.overlong_buffer = buffer;
+    EXPECT_THROW(make_reward("soft_overlong", settings), UsageError) << buffer;
+    EXPECT_NO_THROW(make_reward("format", settings)) << "of others it is none";
+  }
+  for (const int64_t buffer : {1, 63}) {
+    settings.overlong_buffer = buffer;
+    EXPECT_NO_THROW(make_reward("soft_overlong", settings)) << buffer;
+  }
 }
 
 std::vector<Score> asked(const std::string& script, size_t count, int64_t timeout_ms = 20'000) {

@@ -55,7 +55,7 @@ TEST_F(Identity, OfAnObjectiveTheValuesThatDifferAreNamedWithTheirFlags) {
             "objective.policy.kl: 0.04 then, 0.0 now (--beta, --kl_in_reward); "
             "objective.policy.reward_kl: null then, 0.04 now (--beta, --kl_in_reward); "
             "objective.policy.temperature: 1.0 then, 0.9 now (--temperature); "
-            "objective.policy.top: [0.9,7] then, [0.9,50] now (--top_p, --top_k)");
+            "objective.policy.top: [1.0,7] then, [1.0,0] now (--top_p, --top_k)");
   EXPECT_EQ(compare_identities(then, then, /*named=*/false).fatal, "");
   EXPECT_THAT(compare_identities(of({}), then, /*named=*/true).fatal,
               HasSubstr("objective: null then, {"));

@@ -44,7 +44,12 @@ std::string values_table() {
     for (const OptionProfile& profile : cli::train_profiles("sft")) {
       if (profile.values.empty()) continue;
       const auto at = profile.values.find(spec.name);
-      cells.push_back(at == profile.values.end() ? "" : at->second);
+      std::string cell = at == profile.values.end() ? "" : at->second;
+      for (const auto& [mark, values] : profile.values_beside) {
+        const auto older = values.find(spec.name);
+        if (older != values.end()) cell += "; with `--" + mark + "` " + older->second;
+      }
+      cells.push_back(cell);
     }
     out += row(cells);
   }

@@ -199,7 +199,7 @@ std::vector<OptionSpec> sampling_options() {
       {.name = "top_k",
        .type = OptionType::kInt,
        .help = "keep the k likeliest tokens (0 = all)",
-       .range = at_least(0),
+       .range = at_least(0).or_value(-1),
        .group = "Generation"},
       {.name = "top_p",
        .type = OptionType::kFloat,

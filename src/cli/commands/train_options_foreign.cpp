@@ -116,11 +116,17 @@ std::vector<OptionSpec> other_tasks() {
                   "rewards and rows are not mixed in one loss"),
       unavailable({"max_turns", "gym_env", "use_gym_env", "reward_model_plugin", "use_kt"},
                   "no Python is ever run"),
-      unavailable(
-          {"top_entropy_quantile", "loss_weights", "fipo_decay_rate", "fipo_clip_range",
-           "fipo_clip_high_only", "fipo_safety_threshold", "real_tau", "ld_alpha", "discopop_tau",
-           "reference_free", "pref_bco_weight", "f_divergence_type", "f_alpha_divergence_coef"},
-          "this version has no such loss"),
+      unavailable({"loss_weights", "reference_free", "pref_bco_weight"},
+                  "this version has no such loss"),
+      // With the values that stand there where nothing is said these change nothing.
+      unavailable({"top_entropy_quantile"}, "this version has no such loss", {"1", "1.0"}),
+      unavailable({"ld_alpha"}, "this version has no such loss", {"1", "1.0"}),
+      unavailable({"f_divergence_type"}, "this version has no such loss", {"reverse_kl"}),
+      unavailable({"router_replay_mode"}, "experts are chosen anew in each pass", {"disabled"}),
+      // Flags of losses that are refused by their names.
+      ignored({"fipo_decay_rate", "fipo_clip_range", "fipo_clip_high_only", "fipo_safety_threshold",
+               "real_tau", "discopop_tau", "f_alpha_divergence_coef"},
+              "this version has no such loss"),
       unavailable({"galore_optim_per_parameter", "galore_quantization"},
                   "the optimizer is AdamW or Muon"),
       unavailable({"llamapro_num_new_blocks", "reft_intervention_type", "lora_ga_batch_size",

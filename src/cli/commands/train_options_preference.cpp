@@ -22,16 +22,18 @@ std::vector<OptionSpec> train_preference_options() {
        .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo", "gkd"},
        .group = group},
       {.name = "loss_type",
-       .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
-               "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired; of grpo: grpo, bnpo, "
-               "dapo or dr_grpo; of embedding: infonce, cosine_similarity, contrastive or "
-               "online_contrastive; of rerankers: pointwise_reranker or listwise_reranker "
-               "(default: the first)",
+       .help =
+           "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
+           "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired; of grpo: grpo, bnpo, "
+           "dapo, dr_grpo, sapo or cispo; of embedding: infonce, cosine_similarity, contrastive or "
+           "online_contrastive; of rerankers: pointwise_reranker or listwise_reranker "
+           "(default: the first)",
        .aliases = {"dpo_loss_type", "pref_loss", "simpo_loss_type"},
        .group = group},
       {.name = "ref_model",
        .help = "the model that dpo and kto measure against (default: the model without adapters, "
                "or as it was before the training)",
+       .aliases = {"mcore_ref_model"},
        .group = group},
       {.name = "ref_model_iteration",
        .help = "which iteration of a ref_model in Megatron's format (default: the tracker file's)",
@@ -92,11 +94,21 @@ std::vector<OptionSpec> train_preference_options() {
        .aliases = {"dpo_label_smoothing", "simpo_label_smoothing"},
        .range = at_least(0).below(0.5),
        .group = group},
-      weight("rpo_alpha", "",
-             "weight of the chosen answers' cross-entropy, a mean over the step's tokens"),
+      [&] {
+        OptionSpec rpo_alpha =
+            weight("rpo_alpha", "",
+                   "weight of the chosen answers' cross-entropy, a mean over the step's tokens");
+        rpo_alpha.may_be_none = true;
+        return rpo_alpha;
+      }(),
       weight("pref_ftx", "", "the same as a mean over each answer's tokens, then over pairs"),
       weight("cpo_alpha", "",
              "of cpo (default: 1) and simpo (default: 0; lines of ms-swift: 1): as --rpo_alpha"),
+      {.name = "calculate_kl",
+       .type = OptionType::kBool,
+       .help = "of kto, Megatron-SWIFT's: false is --loss_type apo_zero_unpaired",
+       .aliases = {"calculate_KL"},
+       .group = group},
       weight("desirable_weight", "1.0", "of kto: weight of liked answers", {"kto_chosen_weight"}),
       weight("undesirable_weight", "1.0", "of kto: weight of disliked answers",
              {"kto_rejected_weight"}),
@@ -152,7 +164,7 @@ std::vector<OptionSpec> train_preference_options() {
        .group = group},
       {.name = "ref_adapters",
        .help = "the adapters of the reference: those of --adapters, where they are given",
-       .aliases = {"ref_model_adapters"},
+       .aliases = {"ref_model_adapters", "mcore_ref_adapter"},
        .group = group},
       unavailable({"ref_model_quantization_bit"},
                   "a model that --ref_model names is held in --dtype", {},

@@ -48,7 +48,7 @@ std::vector<OptionSpec> drawing() {
   top_p.range = above(0).up_to(1);
   OptionSpec top_k = number(kDrawing, OptionType::kInt, "top_k", "0",
                             "draw from so many of the likeliest tokens; 0: from all");
-  top_k.range = at_least(0);
+  top_k.range = at_least(0).or_value(-1);
   OptionSpec min_p = amount(kDrawing, "min_p", "0",
                             "leave out tokens below this share of the likeliest one's probability");
   min_p.range = at_least(0).below(1);
@@ -79,7 +79,8 @@ std::vector<OptionSpec> drawing() {
       counted(kDrawing, "num_mini_batches", "1",
               "steps that the answers drawn at one time are divided into"),
       counted(kDrawing, "steps_per_generation", "",
-              "the same in micro-batches, as ms-swift and TRL count (default: those of a step)"),
+              "the same in micro-batches, as ms-swift and TRL count (default: those of a step); in "
+              "Megatron-SWIFT's lines in steps"),
       counted(kDrawing, "generation_batch_size", "",
               "the same as the number of all answers drawn at one time"),
       counted(kDrawing, "num_iterations", "",
@@ -169,9 +170,17 @@ std::vector<OptionSpec> reward_options() {
 
 namespace {
 
-OptionSpec sharpness(std::string name, std::string fallback, std::string help) {
-  OptionSpec spec = amount(kLearning, std::move(name), std::move(fallback), std::move(help));
+OptionSpec sharpness(std::string name, std::string fallback, std::string help,
+                     std::vector<std::string> aliases) {
+  OptionSpec spec =
+      amount(kLearning, std::move(name), std::move(fallback), std::move(help), std::move(aliases));
   spec.range = above(0);
+  return spec;
+}
+
+OptionSpec amount_or_none(std::string name, std::string help) {
+  OptionSpec spec = amount(kLearning, std::move(name), "", std::move(help));
+  spec.may_be_none = true;
   return spec;
 }
 
@@ -197,16 +206,18 @@ std::vector<OptionSpec> learning() {
        .group = kLearning},
       amount(kLearning, "epsilon", "0.2", "how far the ratio may fall below 1",
              {"epsilon_low", "clip_ratio", "cliprange"}),
-      amount(kLearning, "epsilon_high", "", "how far it may rise above 1 (default: as epsilon)"),
-      amount(kLearning, "delta", "", "a ratio is never larger, whatever the reward"),
+      amount_or_none("epsilon_high", "how far it may rise above 1 (default: as epsilon)"),
+      amount_or_none("delta", "a ratio is never larger, whatever the reward"),
       sharpness("tau_pos", "1",
                 "of sapo: how sharply a ratio is held back where an answer is "
-                "worth more than others"),
-      sharpness("tau_neg", "1.05", "of sapo: the same where it is worth less"),
+                "worth more than others",
+                {"sapo_temperature_pos"}),
+      sharpness("tau_neg", "1.05", "of sapo: the same where it is worth less",
+                {"sapo_temperature_neg"}),
       amount(kLearning, "kl_beta", "",
              "weight of the distance to the reference: of grpo in the loss, where --beta is not "
              "given (default: 0.04), of ppo in the rewards (default: 0.05, in MindSpeed's lines "
-             "0.3); 0: there is no reference",
+             "0.3, in LLaMA-Factory's 0.2); 0: there is no reference",
              {"kl_coef", "kl_loss_coef"}),
       {.name = "kl_in_reward",
        .type = OptionType::kBool,
@@ -293,6 +304,16 @@ std::vector<OptionSpec> learning() {
   };
 }
 
+OptionSpec kl_target() {
+  OptionSpec spec =
+      amount(kLearning, "ppo_target", "",
+             "of ppo: behind each rollout kl_coef grows where the distance was above this and "
+             "falls where it was below (default: none, in LLaMA-Factory's lines 6)");
+  spec.range = above(0);
+  spec.may_be_none = true;
+  return spec;
+}
+
 std::vector<OptionSpec> critic_options() {
   OptionSpec gamma = amount(kLearning, "gamma", "1", "of ppo: what the next token's worth counts");
   gamma.range = at_least(0).up_to(1);
@@ -327,9 +348,8 @@ std::vector<OptionSpec> critic_options() {
                "the rollout",
        .aliases = {"ppo_whiten_rewards"},
        .group = kLearning},
-      unavailable({"ppo_score_norm", "ppo_target"},
-                  "rewards of answers and the weight of the distance are taken "
-                  "as they are"),
+      kl_target(),
+      unavailable({"ppo_score_norm"}, "rewards of answers are taken as they are"),
   };
 }
 

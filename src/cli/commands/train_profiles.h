@@ -49,7 +49,10 @@ inline OptionProfile mindspeed_profile() {
                      {"save_total_limit", "0"},
                      {"logging_steps", "100"},
                      {"simpo_beta", "2.5"},
-                     {"gamma_beta_ratio", "1.4"}},
+                     {"gamma_beta_ratio", "1.4"},
+                     {"max_completion_length", "= stage == trl_ppo ? 128 : 512"},
+                     {"top_p", "= stage == trl_ppo ? 0.95 : 1"},
+                     {"top_k", "= stage == trl_ppo ? 50 : 0"}},
           .marks = {{"tensor_model_parallel_size"},
                     {"pipeline_model_parallel_size"},
                     {"num_layers_per_virtual_pipeline_stage"},
@@ -109,6 +112,7 @@ inline OptionProfile swift24_profile() {
                      {"packing", "false"},
                      {"version_dir", "true"},
                      {"cpo_alpha", "1"},
+                     {"rpo_alpha", "1"},
                      {"temperature", "0.9"}},
           .marks = {{"sft_type"},
                     {"model_type", "model"},  // beside --model it is ms-swift 3's
@@ -126,14 +130,14 @@ inline OptionProfile swift24_profile() {
                     {"push_hub_strategy"}}};
 }
 
-/// ms-swift 3, whose defaults ms-swift 4 took over. Its samples may be as long as the model's
-/// window, of which no profile's length is more.
+/// ms-swift 3 and 4. Samples may be as long as the model's window, of which no profile's length is
+/// more. Version 3 drew answers from likely tokens; --train_type is its word for --tuner_type.
 inline OptionProfile swift3_profile() {
   return {.name = "swift3",
           .system = "ms-swift 3 and 4",
           .values = {{"tuner", "lora"},
                      {"max_length", "1048576"},
-                     {"truncation", "delete"},
+                     {"truncation", "= rlhf_type == grpo ? left : delete"},
                      {"val_ratio", "0"},
                      {"lora_rank", "8"},
                      {"lora_alpha", "32"},
@@ -158,8 +162,11 @@ inline OptionProfile swift3_profile() {
                      {"version_dir", "true"},
                      {"cpo_alpha", "1"},
                      {"temperature", "0.9"},
-                     {"top_p", "= rlhf_type == ppo ? 1 : 0.9"},
-                     {"top_k", "= rlhf_type == ppo ? 0 : 50"}},
+                     {"top_p", "1"},
+                     {"top_k", "0"}},
+          .values_beside = {{"train_type",
+                             {{"top_p", "= rlhf_type == ppo ? 1 : 0.9"},
+                              {"top_k", "= rlhf_type == ppo ? 0 : 50"}}}},
           .marks = {{"train_type"},
                     {"tuner_type"},
                     {"split_dataset_ratio"},
@@ -196,7 +203,7 @@ inline OptionProfile megatron_swift_profile() {
           .system = "Megatron-SWIFT (ms-swift 3 and 4)",
           .values = {{"tuner", "full"},
                      {"max_length", "1048576"},
-                     {"truncation", "delete"},
+                     {"truncation", "= rlhf_type == grpo ? left : delete"},
                      {"packing", "false"},
                      {"val_ratio", "0"},
                      {"lora_rank", "8"},
@@ -289,7 +296,9 @@ inline OptionProfile llamafactory_profile() {
                      {"temperature", "0.95"},
                      {"top_p", "0.7"},
                      {"top_k", "50"},
-                     {"max_completion_length", "1024"}},
+                     {"max_completion_length", "1024"},
+                     {"kl_beta", "= stage == ppo ? 0.2 : 0.04"},
+                     {"ppo_target", "6"}},
           .marks = {{"finetuning_type"}, {"neat_packing"}, {"pref_beta"}, {"pref_loss"}}};
 }
 

@@ -419,7 +419,7 @@ infer::SamplingParams sampling_from(const Options& options,
   take_float("repetition_penalty", params.repetition_penalty);
   take_float("length_penalty", params.length_penalty);
   if (options.is_set("top_k")) {
-    params.top_k = options.get_int("top_k");
+    params.top_k = std::max<int64_t>(0, options.get_int("top_k"));  // -1: vLLM's word for all
     asked_to_sample |= options.is_given("top_k");
   }
   if (options.is_set("num_beams")) params.num_beams = options.get_int("num_beams");

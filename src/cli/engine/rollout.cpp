@@ -87,6 +87,8 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
 settings::Reinforcement rewards_named(const Options& options) {
   settings::Reinforcement told;
   settings::take_rewards(options, told);
+  // Else the model's files may say it, which are not read yet.
+  told.max_new_tokens = options.get_int_or("max_new_tokens", INT64_MAX);
   train::require_rewards(told);
   for (const fs::path& judge : told.reward_models)
     (void)settings::open_model(settings::reward_model_at(judge));
@@ -261,13 +263,14 @@ class Rollout {
     }
   }
 
-  /// Reward models see the token that ended an answer, as where they were trained.
+  /// Reward models see the token that ended an answer, or the one that would have, as where they
+  /// were trained.
   void add_ends(const std::vector<Judged>& judged,
                 std::vector<eval::Completion>& completions) const {
     for (size_t i = 0; i < judged.size(); ++i) {
       if (judged[i].ended_by)
         completions[i].ids.push_back(*judged[i].ended_by);
-      else if (completions[i].is_ended)
+      else
         completions[i].missing_end = answer_end_;
     }
   }

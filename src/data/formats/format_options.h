@@ -40,6 +40,9 @@ struct FormatOptions {
   /// dataset_info.json says that rows hold preference pairs. Not part of to_json(): the handler
   /// tells.
   bool ranking = false;
+  /// Answers of earlier rounds are learnt too, of pairs and of rows that are liked or not; false:
+  /// what follows the last question that they have in common.
+  bool learns_all_rounds = false;
   /// What {{NAME}} and {{AUTHOR}} become in answers.
   SelfNames names = {};
 
@@ -51,6 +54,7 @@ struct FormatOptions {
               {"columns", columns},
               {"json_keys", json_keys}};
     if (map_is_whole) json["map_is_whole"] = true;
+    if (learns_all_rounds) json["learns_all_rounds"] = true;
     if (!names.empty()) json["names"] = names.to_json();
     return json;
   }

@@ -150,8 +150,10 @@ bool same_message(const text::Message& a, const text::Message& b) {
   return a.role == b.role && a.content == b.content && a.extra == b.extra;
 }
 
-/// What both conversations begin with is the prompt and is not learnt. False: *problem is set.
-bool mark_prompt(text::Conversation* chosen, text::Conversation* rejected, RowProblem* problem) {
+/// What both conversations begin with is the prompt and is not learnt, unless all rounds are.
+/// False: *problem is set.
+bool mark_prompt(bool learns_all_rounds, text::Conversation* chosen, text::Conversation* rejected,
+                 RowProblem* problem) {
   auto &a = chosen->messages, &b = rejected->messages;
   size_t common = 0;
   while (common < std::min(a.size(), b.size()) && same_message(a[common], b[common])) ++common;
@@ -168,7 +170,7 @@ bool mark_prompt(text::Conversation* chosen, text::Conversation* rejected, RowPr
                 fmt::format("message {}", common + 1)};
     return false;
   }
-  for (size_t i = 0; i < common; ++i) a[i].train = b[i].train = false;
+  for (size_t i = 0; i < common && !learns_all_rounds; ++i) a[i].train = b[i].train = false;
   return true;
 }
 
@@ -194,8 +196,12 @@ bool read_margin(const Json& row, const std::string& column, float* margin, RowP
 
 class PairsHandler : public RowHandler {
  public:
-  PairsHandler(AnswerSource chosen, AnswerSource rejected, std::string margin)
-      : chosen_(std::move(chosen)), rejected_(std::move(rejected)), margin_(std::move(margin)) {}
+  PairsHandler(AnswerSource chosen, AnswerSource rejected, std::string margin,
+               bool learns_all_rounds)
+      : chosen_(std::move(chosen)),
+        rejected_(std::move(rejected)),
+        margin_(std::move(margin)),
+        learns_all_rounds_(learns_all_rounds) {}
 
   RowFormat format() const override { return chosen_.handler->format(); }
   SampleKind kind() const override { return SampleKind::kPairs; }
@@ -228,12 +234,14 @@ class PairsHandler : public RowHandler {
     }
     auto* chosen = std::get_if<text::Conversation>(&pair.chosen);
     auto* rejected = std::get_if<text::Conversation>(&pair.rejected);
-    if (chosen && rejected && !mark_prompt(chosen, rejected, &problem)) return problem;
+    if (chosen && rejected && !mark_prompt(learns_all_rounds_, chosen, rejected, &problem))
+      return problem;
     return Row(std::move(pair));
   }
 
   AnswerSource chosen_, rejected_;
   std::string margin_;
+  bool learns_all_rounds_;
 };
 
 /// How many bytes two texts have in common at their beginning, whole characters. A space before the
@@ -301,8 +309,10 @@ class TextPairsHandler : public RowHandler {
 
 class UnpairedHandler : public RowHandler {
  public:
-  UnpairedHandler(AnswerSource answer, std::string label)
-      : answer_(std::move(answer)), label_(std::move(label)) {}
+  UnpairedHandler(AnswerSource answer, std::string label, bool learns_all_rounds)
+      : answer_(std::move(answer)),
+        label_(std::move(label)),
+        learns_all_rounds_(learns_all_rounds) {}
 
   RowFormat format() const override { return answer_.handler->format(); }
   SampleKind kind() const override { return SampleKind::kUnpaired; }
@@ -333,13 +343,15 @@ class UnpairedHandler : public RowHandler {
     }
     RowProblem problem;
     if (!take_answer(read_answer(answer_, row), &result.answer, &problem)) return problem;
-    if (auto* conversation = std::get_if<text::Conversation>(&result.answer))
+    if (auto* conversation = std::get_if<text::Conversation>(&result.answer);
+        conversation && !learns_all_rounds_)
       mark_last_answer(conversation);
     return Row(std::move(result));
   }
 
   AnswerSource answer_;
   std::string label_;
+  bool learns_all_rounds_;
 };
 
 class StepsHandler : public RowHandler {
@@ -483,8 +495,9 @@ class PromptsHandler : public RowHandler {
 }  // namespace
 
 std::unique_ptr<RowHandler> make_pairs_handler(AnswerSource chosen, AnswerSource rejected,
-                                               std::string margin) {
-  return std::make_unique<PairsHandler>(std::move(chosen), std::move(rejected), std::move(margin));
+                                               std::string margin, bool learns_all_rounds) {
+  return std::make_unique<PairsHandler>(std::move(chosen), std::move(rejected), std::move(margin),
+                                        learns_all_rounds);
 }
 
 std::unique_ptr<RowHandler> make_text_pairs_handler(std::string chosen, std::string rejected,
@@ -493,8 +506,9 @@ std::unique_ptr<RowHandler> make_text_pairs_handler(std::string chosen, std::str
                                             std::move(margin));
 }
 
-std::unique_ptr<RowHandler> make_unpaired_handler(AnswerSource answer, std::string label) {
-  return std::make_unique<UnpairedHandler>(std::move(answer), std::move(label));
+std::unique_ptr<RowHandler> make_unpaired_handler(AnswerSource answer, std::string label,
+                                                  bool learns_all_rounds) {
+  return std::make_unique<UnpairedHandler>(std::move(answer), std::move(label), learns_all_rounds);
 }
 
 std::unique_ptr<RowHandler> make_steps_handler(StepColumns columns) {

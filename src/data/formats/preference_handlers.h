@@ -25,14 +25,15 @@ struct AnswerSource {
   MessageTags tags = {};  ///< of `handler`, unless kInRow
 };
 
-/// margin: a column of numbers, "" for none.
+/// margin: a column of numbers, "" for none. learns_all_rounds: as FormatOptions has it.
 std::unique_ptr<RowHandler> make_pairs_handler(AnswerSource chosen, AnswerSource rejected,
-                                               std::string margin);
+                                               std::string margin, bool learns_all_rounds);
 /// Two texts without a prompt: what both begin with is the prompt.
 std::unique_ptr<RowHandler> make_text_pairs_handler(std::string chosen, std::string rejected,
                                                     std::string margin);
 /// label: a column of true/false or 1/0.
-std::unique_ptr<RowHandler> make_unpaired_handler(AnswerSource answer, std::string label);
+std::unique_ptr<RowHandler> make_unpaired_handler(AnswerSource answer, std::string label,
+                                                  bool learns_all_rounds);
 
 /// Either `text` with placeholders, or `text` before `steps`, which may be "". values: "": steps
 /// are still to be judged.

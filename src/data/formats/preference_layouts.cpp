@@ -111,7 +111,8 @@ std::unique_ptr<RowHandler> rejected_beside(const FirstRows& first, const Format
   } else {
     rejected.handler = instruction_rows(first, options, wanted, column);
   }
-  return make_pairs_handler(std::move(chosen), std::move(rejected), margin);
+  return make_pairs_handler(std::move(chosen), std::move(rejected), margin,
+                            options.learns_all_rounds);
 }
 
 std::unique_ptr<RowHandler> token_pairs(const FirstRows& first, const std::string& margin) {
@@ -122,7 +123,7 @@ std::unique_ptr<RowHandler> token_pairs(const FirstRows& first, const std::strin
     columns.attention_mask = first.names.actual(name + "_attention_mask");
     return AnswerSource{make_token_handler(std::move(columns)), AnswerPlace::kInRow, {}, {}};
   };
-  return make_pairs_handler(side("chosen"), side("rejected"), margin);
+  return make_pairs_handler(side("chosen"), side("rejected"), margin, /*learns_all_rounds=*/false);
 }
 
 bool holds_text(const FirstRows& first, const std::string& column) {
@@ -208,7 +209,8 @@ std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOpt
                    is_list(first, "prompt")))) {
     return make_pairs_handler(
         behind_messages(first, common, wanted, AnswerPlace::kBehind, chosen),
-        behind_messages(first, common, wanted, AnswerPlace::kBehind, rejected), margin);
+        behind_messages(first, common, wanted, AnswerPlace::kBehind, rejected), margin,
+        options.learns_all_rounds);
   }
   const bool has_question =
       wanted || has_instructions(first) || query_response_layout(first, false, false, chosen);
@@ -217,7 +219,7 @@ std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOpt
     return AnswerSource{
         instruction_rows(first, common, wanted, column), AnswerPlace::kInRow, {}, {}};
   };
-  return make_pairs_handler(side(chosen), side(rejected), margin);
+  return make_pairs_handler(side(chosen), side(rejected), margin, options.learns_all_rounds);
 }
 
 std::unique_ptr<RowHandler> unpaired_layout(const FirstRows& first, const FormatOptions& options,
@@ -230,13 +232,14 @@ std::unique_ptr<RowHandler> unpaired_layout(const FirstRows& first, const Format
   const bool in_messages = !completion.empty() && !holds_text(first, completion);
   if (!wanted && messages_column(first).empty() && in_messages) {
     return make_unpaired_handler(
-        behind_messages(first, common, wanted, AnswerPlace::kBehind, completion), label);
+        behind_messages(first, common, wanted, AnswerPlace::kBehind, completion), label,
+        options.learns_all_rounds);
   }
   return make_unpaired_handler({instruction_rows(first, common, wanted, wanted ? "" : completion),
                                 AnswerPlace::kInRow,
                                 {},
                                 {}},
-                               label);
+                               label, options.learns_all_rounds);
 }
 
 std::unique_ptr<RowHandler> steps_layout(const FirstRows& first, const FormatOptions& options) {

@@ -175,6 +175,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   merged.reads_media = user.reads_media;
   merged.kind = user.kind;
   merged.names = user.names;
+  merged.learns_all_rounds = user.learns_all_rounds;
   return merged;
 }
 

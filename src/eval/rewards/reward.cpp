@@ -96,6 +96,17 @@ class RuleReward : public Reward {
   RewardSettings settings_;
 };
 
+/// Without a buffer every answer would get 0, and with one as long as the limit none would.
+void require_buffer(const RewardSettings& settings) {
+  if (settings.overlong_buffer > 0 && settings.overlong_buffer < settings.overlong_length) return;
+  throw UsageError(
+      tr("[reward] soft_overlong: answers are punished within a buffer before the limit of {} "
+         "tokens, and the buffer has {}",
+         settings.overlong_length, settings.overlong_buffer),
+      tr("--soft_cache_length gives its tokens: above 0, and fewer than --soft_max_length (or "
+         "--max_completion_length)"));
+}
+
 void require_positive(const char* what, int64_t value) {
   if (value <= 0) throw UsageError(tr("[reward] {} {}: must be positive", what, value));
 }
@@ -149,6 +160,7 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSetting
   require_positive("repetition_words", settings.repetition_words);
   require_positive("overlong_length", settings.overlong_length);
   require_positive("program_timeout_ms", settings.program_timeout_ms);
+  if (name == "soft_overlong") require_buffer(settings);
   if (name.starts_with(kProgram)) {
     return make_program_reward(name.substr(std::string_view(kProgram).size()),
                                settings.program_timeout_ms);

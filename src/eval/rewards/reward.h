@@ -18,7 +18,8 @@ struct Completion {
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> ids;  ///< of the answer, as drawn
   bool is_ended = true;      ///< by a token that ends answers, or a word; false: cut at the limit
-  /// The token that ends answers, where a word ended this one and the token is not there.
+  /// The token that ends answers, where this one is to be judged with it and has it not: a word
+  /// ended it, or the limit.
   std::optional<int32_t> missing_end = {};
   Json row = Json::object();  ///< the columns of the prompt's row
 };
@@ -64,7 +65,8 @@ struct RewardSettings {
 /// spaces. The command gets one JSON object a line (prompt, completion, ids, ended, row) and is to
 /// print one number a line, or null. What it does not print, prints otherwise or prints too late is
 /// a score that is missing, and a warning names it. After SIGTERM and its like nobody waits for it.
-/// Errors: UsageError with the nearest name; a limit that is not positive; for "code" where it is
+/// Errors: UsageError with the nearest name; a limit that is not positive; a buffer of
+/// soft_overlong that is none, or not below the limit; for "code" where it is
 /// not allowed, and as make_code_reward's. scores() of a command
 /// that could never be started throws one, too.
 std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings);

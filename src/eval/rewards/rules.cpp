@@ -146,7 +146,6 @@ double repetition_rule(const std::string& text, const RewardSettings& settings) 
 double overlong_rule(int64_t tokens, const RewardSettings& settings) {
   const int64_t begin = settings.overlong_length - settings.overlong_buffer;
   if (tokens <= begin) return 0;
-  if (tokens >= settings.overlong_length) return -1;
   return -static_cast<double>(tokens - begin) / static_cast<double>(settings.overlong_buffer);
 }
 

@@ -38,7 +38,8 @@ double steps_rule(const std::string& text);
 double cosine_rule(bool is_right, int64_t tokens, const RewardSettings& settings);
 /// The penalty times the share of runs of words that were there before.
 double repetition_rule(const std::string& text, const RewardSettings& settings);
-/// 0 up to where the buffer begins, falling to -1 at the limit.
+/// 0 up to where the buffer begins, falling to -1 at the limit and on beyond it, as ms-swift's,
+/// whose name it is. (The paper, arXiv 2503.14476, stops at -1.)
 double overlong_rule(int64_t tokens, const RewardSettings& settings);
 
 }  // namespace danlu::eval

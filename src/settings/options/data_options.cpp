@@ -113,11 +113,21 @@ void take_sources(const Options& options, bool looks, DataConfig& data) {
   }
 }
 
-/// Errors: UsageError where rows that are to be split are conversations.
-std::string truncation_from(const Options& options, Task task) {
+/// A prompt that is answered keeps its end: what a template writes there makes it one. A profile's
+/// rule for rows with answers gives way. Errors: UsageError where rows that are to be split are
+/// conversations, or the ends of prompts are to be cut.
+std::string truncation_from(const Options& options, const DataOf& of) {
   const std::string name = options.get_string("truncation");
+  if (of.is_rewarded && (name == "right" || name == "shares")) {
+    if (!options.is_given("truncation")) return "left";
+    throw UsageError(
+        tr("[train] {} {}: the model answers what stands at a prompt's end, which would "
+           "be cut off",
+           options.given_as("truncation"), name),
+        tr("left keeps the ends of long prompts, delete leaves these prompts out"));
+  }
   if (name != "split") return name;
-  if (task == Task::kPretrain) {
+  if (of.task == Task::kPretrain) {
     log::notice("{} split: texts fill rows of max_length one behind the other, and none is cut off",
                 options.given_as("truncation"));
     return "delete";
@@ -139,7 +149,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
     hold_nothing_out(options, data);
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
-  data.truncation = truncation_from(options, of.task);
+  data.truncation = truncation_from(options, of);
   take_packs(options, of, data);
   take_order(options, of, data);
   data.write_to = options.get_string_or("write_samples", "");

@@ -109,6 +109,22 @@ BatchConfig checked_batch(const TrainConfig& config) {
   return left.batch;
 }
 
+/// LLaMA-Factory's steps of PPO are rollouts. Danlu's are updates, of which a rollout has several.
+void count_rollouts(TrainConfig& config) {
+  const int64_t updates = config.objective.policy.steps * config.objective.policy.iterations;
+  if (updates == 1) return;
+  if (config.batch.max_steps > 0) config.batch.max_steps *= updates;
+  if (config.schedule.warmup_steps) *config.schedule.warmup_steps *= updates;
+  config.output.save_steps *= updates;
+  config.output.eval_steps *= updates;
+  config.output.logging_steps *= updates;
+  say_always(tr(
+      "ppo in LLaMA-Factory's lines: {}, {}, {} and {} count rollouts, as there, and steps below "
+      "are updates, {} to a rollout",
+      config.flag("max_steps"), config.flag("save_steps"), config.flag("logging_steps"),
+      config.flag("warmup_steps"), updates));
+}
+
 /// What a command asks for.
 struct Command {
   const std::string& verb;
@@ -246,6 +262,8 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
                                                              kind != ObjectiveKind::kDistillation &&
                                                              kind != ObjectiveKind::kEmbedding});
   config.data.learnt = learnt_of(command.options, config.objective);
+  config.data.learns_all_rounds =
+      learns_all_rounds(command.options, config.objective, config.data.learnt);
   config.data.uses_template =
       uses_template(command.options, config.task, config.objective, read_as(config));
   refuse_lost_system_message(command.options, config);
@@ -317,6 +335,8 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   // The batch of the whole job counts: where ranks are missing, the others draw as many answers.
   config.objective.policy.steps = steps_of_rollout(config);
   config.batch = checked;
+  if (config.profile.name == "llamafactory" && config.objective.policy.has_critic())
+    count_rollouts(config);
   take(check_with_model(options, model, config), config);
   if (!is_planned) check_teacher(config, model);
   return {std::move(config), std::move(model)};

@@ -11,6 +11,7 @@
 #include "settings/options/embedding_options.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
+#include "settings/options/preference_options.h"
 #include "settings/options/reinforcement_options.h"
 #include "text/template_record.h"
 #include "weights/megatron/place.h"
@@ -29,10 +30,6 @@ struct NamedObjective {
   std::string name;
   std::string option;
 };
-
-std::string loss_type_of(const Options& options, const std::string& fallback) {
-  return lower_case(options.get_string_or("loss_type", fallback));
-}
 
 NamedObjective name_of_objective(const std::string& verb, const Options& options) {
   const bool is_swift = verb == "rlhf";
@@ -66,124 +63,6 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
   if (name == "dpo" && (loss == "simpo" || loss == "orpo")) name = loss;
   if (name == "trl_ppo") name = "ppo";  // MindSpeed-LLM's word
   return {name, is_swift ? "rlhf_type" : "stage"};
-}
-
-/// A loss that the method does not have.
-[[noreturn]] void refuse_loss(const Options& options, const std::string& method,
-                              const std::string& loss, const std::string& known) {
-  const std::string has = tr("it has {}", known);
-  const bool means_kto = method != "kto" && loss.starts_with("kto"),
-             means_simpo = method == "cpo" && loss == "simpo";
-  throw UsageError(
-      tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), loss, method),
-      means_simpo ? has + "; " + tr("--rlhf_type simpo is that objective")
-      : means_kto ? has + "; " +
-                        tr("kto is an objective of its own (stage: kto, --rlhf_type kto), "
-                           "whose rows are answers that were liked or not")
-                  : has);
-}
-
-void take_likelihood(const Options& options, PreferenceConfig& config) {
-  const double of_tokens = options.get_float_or("rpo_alpha", 0),
-               of_means = options.get_float_or("pref_ftx", 0);
-  if (of_tokens > 0 && of_means > 0) {
-    throw UsageError(tr("[train] {} and {} are one term in two forms",
-                        options.given_as("rpo_alpha"), options.given_as("pref_ftx")),
-                     tr("give one of them"));
-  }
-  if (of_tokens > 0) {
-    config.likelihood = LikelihoodTerm::kAnswerTokens;
-    config.likelihood_weight = of_tokens;
-  } else if (of_means > 0) {
-    config.likelihood = LikelihoodTerm::kAnswerMeans;
-    config.likelihood_weight = of_means;
-  }
-}
-
-/// For GRPO, beta 0 means no reference; for preferences it would remove the loss.
-double beta_of(const Options& options) {
-  const double beta = options.get_float("beta");
-  if (beta > 0) return beta;
-  throw UsageError(
-      tr("[train] {}: preferences need a number above 0, got {}", options.given_as("beta"), beta));
-}
-
-PreferenceConfig dpo_from(const Options& options, const std::string& loss) {
-  PreferenceConfig config;
-  config.beta = beta_of(options);
-  config.robust = loss == "robust";
-  if (loss == "hinge") {
-    config.loss = PairLoss::kHinge;
-  } else if (loss == "ipo") {
-    config.loss = PairLoss::kSquare;
-    config.averages = true;
-  } else if (loss != "sigmoid" && !config.robust) {
-    refuse_loss(options, "dpo", loss, "sigmoid, hinge, ipo, robust, simpo, orpo");
-  }
-  take_likelihood(options, config);
-  return config;
-}
-
-PreferenceConfig simpo_from(const Options& options, const std::string& loss) {
-  PreferenceConfig config;
-  config.has_reference = false;
-  config.averages = true;
-  if (loss == "hinge") {
-    config.loss = PairLoss::kHinge;
-  } else if (loss != "sigmoid" && loss != "simpo") {
-    refuse_loss(options, "simpo", loss, "sigmoid, hinge");
-  }
-  config.beta = options.is_given("beta") ? beta_of(options) : options.get_float("simpo_beta");
-  const bool by_ratio = options.has_value("gamma_beta_ratio") && !options.is_given("simpo_gamma");
-  config.gamma = by_ratio ? options.get_float("gamma_beta_ratio") * config.beta
-                          : options.get_float("simpo_gamma");
-  take_likelihood(options, config);
-  const double alpha = options.get_float_or("cpo_alpha", 0);
-  if (alpha > 0 && config.likelihood == LikelihoodTerm::kNone) {
-    config.likelihood = LikelihoodTerm::kAnswerTokens;
-    config.likelihood_weight = alpha;
-  }
-  return config;
-}
-
-PreferenceConfig cpo_from(const Options& options, const std::string& loss) {
-  PreferenceConfig config;
-  config.has_reference = false;
-  if (loss == "hinge") {
-    config.loss = PairLoss::kHinge;
-  } else if (loss != "sigmoid") {
-    refuse_loss(options, "cpo", loss, "sigmoid, hinge");
-  }
-  config.beta = beta_of(options);
-  config.likelihood_weight = options.get_float_or("cpo_alpha", 1);
-  if (config.likelihood_weight > 0) config.likelihood = LikelihoodTerm::kAnswerTokens;
-  return config;
-}
-
-PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
-  if (loss != "orpo" && loss != "sigmoid") refuse_loss(options, "orpo", loss, "orpo");
-  PreferenceConfig config;
-  config.loss = PairLoss::kOdds;
-  config.has_reference = false;
-  config.averages = true;
-  config.beta = beta_of(options);
-  // TRL keeps the prompt likely, too.
-  const std::string& system = options.profile().name;
-  config.likelihood = system == "llamafactory" ? LikelihoodTerm::kAnswerMeans
-                      : is_of_swift(system)    ? LikelihoodTerm::kAnswerTokens
-                                               : LikelihoodTerm::kAllTokens;
-  config.likelihood_weight = 1;
-  return config;
-}
-
-UnpairedConfig kto_from(const Options& options) {
-  const std::string loss = loss_type_of(options, "kto");
-  if (loss != "kto" && loss != "apo_zero_unpaired")
-    refuse_loss(options, "kto", loss, "kto, apo_zero_unpaired");
-  return {.beta = beta_of(options),
-          .liked_weight = options.get_float("desirable_weight"),
-          .disliked_weight = options.get_float("undesirable_weight"),
-          .measures_drift = loss == "kto"};
 }
 
 std::filesystem::path reference_at(const Options& options) {
@@ -220,6 +99,15 @@ void check_reference_adapters(const Options& options, const ObjectiveConfig& con
                       "--ref_model"));
 }
 
+/// As ms-swift without its --ref_adapters and LLaMA-Factory have it: adapters that go on are left
+/// out of the reference.
+bool takes_base_as_reference(const Options& options, const ObjectiveConfig& config) {
+  const std::string& system = options.profile().name;
+  const bool is_theirs = is_of_swift(system) || system == "llamafactory";
+  return is_theirs && config.has_reference() && config.reference.empty() &&
+         options.has_value("adapters") && !options.has_value("ref_adapters");
+}
+
 /// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
 /// Errors: UsageError where there is no reference, or none of its answers is known beforehand.
 void take_precomputing(const Options& options, ObjectiveConfig& config) {
@@ -239,13 +127,6 @@ void take_precomputing(const Options& options, ObjectiveConfig& config) {
   if (!config.has_reference())
     throw UsageError(tr("[train] {}: {} has no reference", flag, config.name));
   config.precomputes_reference = true;
-}
-
-void take_smoothing(const Options& options, PreferenceConfig& config) {
-  config.label_smoothing = options.get_float_or("label_smoothing", 0);
-  if (config.label_smoothing == 0 || config.loss == PairLoss::kSigmoid) return;
-  throw UsageError(
-      tr("[train] {}: only sigmoid losses are smoothed", options.given_as("label_smoothing")));
 }
 
 template <PreferenceConfig (*From)(const Options&, const std::string& loss)>
@@ -368,11 +249,13 @@ const std::vector<Method>& methods() {
        {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
         "cpo_alpha", "rpo_alpha", "pref_ftx"},
        &take_preference<&simpo_from>},
-      {"cpo", {"loss_type", "beta", "label_smoothing", "cpo_alpha"}, &take_preference<&cpo_from>},
-      {"orpo", {"loss_type", "beta"}, &take_preference<&orpo_from>},
+      {"cpo",
+       {"loss_type", "beta", "label_smoothing", "cpo_alpha", "pref_ftx"},
+       &take_preference<&cpo_from>},
+      {"orpo", {"loss_type", "beta", "pref_ftx"}, &take_preference<&orpo_from>},
       {"kto",
-       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model",
-        "ref_model_iteration", "ref_adapters", "precompute_ref_log_probs"},
+       {"loss_type", "beta", "calculate_kl", "desirable_weight", "undesirable_weight", "pref_ftx",
+        "ref_model", "ref_model_iteration", "ref_adapters", "precompute_ref_log_probs"},
        &take_unpaired},
       {"rm", {"center_rewards_coefficient"}, &take_reward},
       {"orm", {"center_rewards_coefficient"}, &take_reward},
@@ -433,9 +316,21 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   if (method->takes_reference()) {
     if (options.has_value("ref_model")) config.reference = reference_at(options);
     check_reference_adapters(options, config);
+    config.base_is_reference = takes_base_as_reference(options, config);
   }
   take_precomputing(options, config);
   return config;
+}
+
+bool learns_all_rounds(const Options& options, const ObjectiveConfig& objective,
+                       const text::TrainedPart& learnt) {
+  const bool is_compared =
+      objective.kind == ObjectiveKind::kPreference || objective.kind == ObjectiveKind::kUnpaired;
+  if (!is_compared || learnt.base != text::TrainedPart::Base::kDefault) return false;
+  const std::string& system = options.profile().name;
+  const bool is_said = options.is_given("loss_scale") && names_learnt_part(options);
+  return is_said ||
+         (objective.name == "orpo" && (system == "swift3" || system == "megatron-swift"));
 }
 
 text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective) {

@@ -20,6 +20,11 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options);
 /// which there is no prompt that the model could answer itself.
 text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective);
 
+/// Whether of answers that are compared those of earlier rounds are learnt too: where the line says
+/// `--loss_scale default`, and in ms-swift's ORPO. learnt: as learnt_of gave it.
+bool learns_all_rounds(const Options& options, const ObjectiveConfig& objective,
+                       const text::TrainedPart& learnt);
+
 /// The head that a run of that objective trains where the model has none yet, as the system whose
 /// line is typed keeps it; nullopt: the vocabulary's.
 std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);

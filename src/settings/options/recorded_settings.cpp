@@ -13,6 +13,7 @@ bool is_outweighed(const Options& options, const TrainConfig& config, const std:
     return options.has_value("gradient_checkpointing") ||
            options.has_value("recompute_activations");
   }
+  if (name == "rpo_alpha") return config.objective.name != "dpo";
   static const std::set<std::string> of_fp16 = {
       "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
   if (of_fp16.count(name)) return config.precision != Precision::kF16;

@@ -1,5 +1,6 @@
 #include "settings/options/reinforcement_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "base/lower_case.h"
 #include "base/option_text.h"
 #include "settings/model_source.h"
+#include "settings/options/idle_flags.h"
 #include "settings/options/model_names.h"
 #include "weights/tensor_source.h"
 
@@ -20,6 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_of_mindspeed(const Options& options) { return options.profile().name == "mindspeed"; }
+bool is_of_megatron_swift(const Options& options) {
+  return options.profile().name == "megatron-swift";
+}
 
 /// How far the ratio of probabilities counts, and how answers are drawn.
 void take_clipping(const Options& options, PolicyLoss& loss) {
@@ -67,6 +72,8 @@ void take_loss(const Options& options, PolicyLoss& loss) {
         tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), type, "grpo"),
         tr("it has {}", "grpo, bnpo, dapo, dr_grpo, sapo, cispo"));
   }
+  // ms-swift counts the answers of these losses before it leaves out what was cut, TRL after.
+  loss.counts_cut = is_of_swift(options.profile().name) && (type == "dapo" || type == "cispo");
   check_gate(options, type, loss.gate);
   loss.ratio = options.get_string("importance_sampling_level") == "sequence" ? RatioLevel::kSequence
                                                                              : RatioLevel::kToken;
@@ -120,6 +127,7 @@ void take_critic(const Options& options, Critic& critic) {
   }
   // MindSpeed-LLM's, and that of TRL and ms-swift.
   critic.kl = options.get_float_or("kl_beta", is_of_mindspeed(options) ? 0.3 : 0.05);
+  critic.kl_target = critic.kl > 0 ? options.get_float_or("ppo_target", 0) : 0;
   critic.missing_end_penalty = options.get_float("missing_eos_penalty");
   critic.whitens_rewards = options.get_bool("whiten_rewards");
 }
@@ -156,7 +164,8 @@ void take_parts(const Options& options, Reinforcement& told) {
 }
 
 /// How many answers are drawn at one time. ms-swift's and TRL's steps_per_generation counts
-/// micro-batches, TRL's num_mini_batches of PPO steps. Errors: UsageError for more than one flag.
+/// micro-batches, Megatron-SWIFT's and TRL's num_mini_batches of PPO steps. Errors: UsageError for
+/// more than one flag.
 void take_rollout_size(const Options& options, Reinforcement& told) {
   std::vector<std::string> given;
   for (const char* flag : {"num_mini_batches", "steps_per_generation", "generation_batch_size"}) {
@@ -168,7 +177,12 @@ void take_rollout_size(const Options& options, Reinforcement& told) {
                      tr("leave one of them out"));
   }
   told.steps = options.get_int("num_mini_batches");
-  told.micro_batches_together = options.get_int_or("steps_per_generation", 0);
+  const int64_t together = options.get_int_or("steps_per_generation", 0);
+  if (is_of_megatron_swift(options) && together > 0) {
+    told.steps = together;
+  } else {
+    told.micro_batches_together = together;
+  }
   told.answers_together = options.get_int_or("generation_batch_size", 0);
 }
 
@@ -182,19 +196,26 @@ void take_sampling(const Options& options, Reinforcement& told) {
         tr("leave it out; --temperature near 0 draws likely answers, and held-out "
            "prompts get the likeliest one anyway"));
   }
+  if (options.get_string_or("stage", "") == "trl_ppo" && !options.is_given("do_sample")) {
+    say_always(
+        tr("answers are drawn by chance; MindSpeed-LLM takes the likeliest ones where a line has "
+           "no --do-sample"));
+  }
   told.top_p = options.get_float("top_p");
-  told.top_k = options.get_int("top_k");
+  told.top_k = std::max<int64_t>(0, options.get_int("top_k"));  // -1: vLLM's word for none
   told.min_p = options.get_float("min_p");
   told.repetition_penalty = options.get_float("repetition_penalty");
   told.stop_words = stop_words_from(options);
 }
 
 /// Where the distance to the reference is: in the loss, or in the rewards of answers. ms-swift's
-/// and TRL's RLOO and REINFORCE++ have it there. Errors: UsageError where there is no one reward.
+/// and TRL's RLOO and REINFORCE++ have it there, Megatron-SWIFT's have not. Errors: UsageError
+/// where there is no one reward.
 void take_distance(const Options& options, Reinforcement& told) {
-  const bool by_default = told.advantage == Advantage::kLeaveOut ||
-                          told.advantage == Advantage::kWhitened ||
-                          told.advantage == Advantage::kCentred;
+  const bool by_default =
+      !is_of_megatron_swift(options) &&
+      (told.advantage == Advantage::kLeaveOut || told.advantage == Advantage::kWhitened ||
+       told.advantage == Advantage::kCentred);
   if (!options.get_bool_or("kl_in_reward", by_default)) return;
   if (told.scale == RewardScale::kEachRule) {
     throw UsageError(tr("[train] {}: gdpo has no one reward from which the distance is taken",
@@ -232,14 +253,15 @@ void require_scalable(const Options& options, const Reinforcement& told) {
       tr("gdpo goes with --advantage_estimator grpo"));
 }
 
-/// Where nothing is said, as ms-swift has it.
-RewardScale default_scale(Advantage advantage) {
+/// Where nothing is said, as ms-swift has it; Megatron-SWIFT goes by no estimator.
+RewardScale default_scale(const Options& options, Advantage advantage) {
+  if (is_of_megatron_swift(options)) return RewardScale::kGroup;
   if (advantage == Advantage::kLeaveOut) return RewardScale::kNone;
   return advantage == Advantage::kCentred ? RewardScale::kBatch : RewardScale::kGroup;
 }
 
 RewardScale scale_from(const Options& options, Advantage advantage) {
-  if (!options.has_value("scale_rewards")) return default_scale(advantage);
+  if (!options.has_value("scale_rewards")) return default_scale(options, advantage);
   const std::string name = options.get_string("scale_rewards");
   if (name == "batch") return RewardScale::kBatch;
   if (name == "gdpo") return RewardScale::kEachRule;
@@ -365,8 +387,8 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
       "scale_rewards",       "dynamic_sample", "max_resample_times",
       "kl_in_reward"};
   if (name == "ppo") {
-    own = {"critic_model", "critic_lr",           "gamma",         "lam", "cliprange_value",
-           "vf_coef",      "missing_eos_penalty", "whiten_rewards"};
+    own = {"critic_model", "critic_lr",           "gamma",          "lam",       "cliprange_value",
+           "vf_coef",      "missing_eos_penalty", "whiten_rewards", "ppo_target"};
   }
   const std::vector<std::string> shared = {"kl_beta",
                                            "ref_model",
