@@ -70,7 +70,7 @@ void AnswerReader::add_content(const std::string& text, bool is_last, AnswerPiec
     for (ToolCallEvent& event : events) {
       if (event.kind == ToolCallEvent::Kind::kContent) {
         piece->content += event.text;
-      } else {
+      } else if (!settings_.one_call || event.index == 0) {
         has_called_ = has_called_ || event.kind == ToolCallEvent::Kind::kBegin;
         piece->calls.push_back(std::move(event));
       }

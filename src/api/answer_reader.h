@@ -27,6 +27,7 @@ struct AnswerReaderSettings {
   std::optional<text::ToolFormat> tool_format = {};  ///< none: calls are content
   Json tools = Json::array();
   bool whole_calls = false;  ///< calls come when they are complete; a broken one is content
+  bool one_call = false;     ///< further ones are left out
 };
 
 /// What AnswerReaderSettings::before wants of a prompt.

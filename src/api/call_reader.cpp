@@ -1,5 +1,7 @@
 #include "api/call_reader.h"
 
+#include "base/json_text.h"
+
 namespace danlu::api {
 namespace {
 
@@ -9,6 +11,11 @@ std::string_view without_json_space(std::string_view text) {
 }
 
 }  // namespace
+
+std::string trimmed(const std::string& text) {
+  const std::string_view rest = without_json_space(text);
+  return std::string(rest.substr(0, rest.find_last_not_of(" \n\t\r") + 1));
+}
 
 std::vector<ToolCallEvent> CallReader::push(std::string_view piece) {
   for (const char c : piece) add(c);
@@ -55,13 +62,9 @@ void CallReader::seek(char c) {
   }
   // Only the last of these bytes can begin a mark.
   held_.pop_back();
-  const bool alone = held_.empty();
+  if (held_.empty()) return add_content({&c, 1});
   add_content(std::exchange(held_, {}));
-  if (is_json_space(c) || (!alone && is_mark({&c, 1}) != Match::kNo)) {
-    held_ = c;
-  } else {
-    add_content({&c, 1});
-  }
+  seek(c);
 }
 
 void CallReader::leave(Step step, char c) {
@@ -120,9 +123,29 @@ void CallReader::end_call() {
   events_before_ = events_.size();
 }
 
+void CallReader::give_back() { add_content(std::exchange(raw_, {})); }
+
+void CallReader::add_string_part(std::string_view text) {
+  for (const char c : text) {
+    const bool is_plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
+    const std::string escaped = is_plain ? std::string(1, c) : dump_text(std::string(1, c));
+    add_arguments(is_plain ? escaped : escaped.substr(1, escaped.size() - 2));
+  }
+}
+
+Json CallReader::type_of(const std::string& function, const std::string& argument) const {
+  for (const Json& tool : options_.tools) {
+    const Json& one = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
+    if (!one.is_object() || one.value("name", Json()) != function) continue;
+    const Json::json_pointer place =
+        Json::json_pointer("/parameters/properties") / argument / "type";
+    if (one.contains(place)) return one[place];
+  }
+  return nullptr;
+}
+
 void CallReader::add_content(std::string_view text) {
   if (text.empty()) return;
-  if (!without_json_space(text).empty()) has_content_ = true;
   after_call_ = false;
   if (!events_.empty() && events_.back().kind == ToolCallEvent::Kind::kContent) {
     events_.back().text += text;

@@ -77,22 +77,29 @@ void read_template(Fields& fields, const RequestLimits& limits, ChatRequest* req
         "--trust-request-chat-template",
         "chat_template");
   }
-  request->adds_generation_prompt = fields.boolean_or("add_generation_prompt", true);
-  request->continues_last = fields.boolean_or("continue_final_message", false);
+  request->end = read_prompt_end(fields, request->conversation);
   request->echoes = fields.boolean_or("echo", false);
-  if (!request->continues_last) return;
-  if (request->adds_generation_prompt && fields.find("add_generation_prompt")) {
-    throw Refusal("'continue_final_message' and 'add_generation_prompt' cannot both be true",
-                  "continue_final_message");
-  }
-  request->adds_generation_prompt = false;
-  if (request->conversation.messages.back().role != "assistant") {
-    throw Refusal("'continue_final_message' needs a last message of the assistant",
-                  "continue_final_message");
-  }
+  // As vLLM shows what it echoes.
+  if (request->echoes && !request->num_prompt_logprobs && !request->stream.is_on)
+    request->num_prompt_logprobs = request->num_logprobs;
 }
 
 }  // namespace
+
+PromptEnd read_prompt_end(Fields& fields, const text::Conversation& conversation) {
+  const auto opens = fields.boolean("add_generation_prompt");
+  if (!fields.boolean_or("continue_final_message", false))
+    return opens.value_or(true) ? PromptEnd::kNewAnswer : PromptEnd::kMessages;
+  if (opens.value_or(false)) {
+    throw Refusal("'continue_final_message' and 'add_generation_prompt' cannot both be true",
+                  "continue_final_message");
+  }
+  if (conversation.messages.back().role != "assistant") {
+    throw Refusal("'continue_final_message' needs a last message of the assistant",
+                  "continue_final_message");
+  }
+  return PromptEnd::kLastMessage;
+}
 
 ChatRequest read_chat_request(const Json& body, const RequestLimits& limits) {
   Fields fields(body);

@@ -16,6 +16,13 @@ struct ToolChoice {
   std::string name = {};    ///< of kNamed
 };
 
+/// How the prompt of a conversation ends.
+enum class PromptEnd {
+  kNewAnswer,    ///< where an answer of the assistant begins
+  kMessages,     ///< behind the last message
+  kLastMessage,  ///< inside the last message, which the answer goes on with
+};
+
 struct ChatRequest : GenerationWish {
   /// Roles as written, but "developer", which is "system". Pictures are in `media` of messages, as
   /// bytes. tools: null without any.
@@ -24,9 +31,10 @@ struct ChatRequest : GenerationWish {
   bool calls_in_parallel = true;
   Json template_arguments = Json::object();  ///< chat_template_kwargs and enable_thinking
   std::optional<std::string> chat_template = {};
-  bool adds_generation_prompt = true;
-  bool continues_last = false;  ///< the answer goes on with the last message
-  bool echoes = false;          ///< which then stands before it
+  PromptEnd end = PromptEnd::kNewAnswer;
+  bool echoes = false;  ///< the last message stands before an answer that goes on with it
+
+  bool continues_last() const { return end == PromptEnd::kLastMessage; }
   bool shows_reasoning = true;
 };
 
@@ -35,6 +43,8 @@ ChatRequest read_chat_request(const Json& body, const RequestLimits& limits);
 
 /// messages and tools alone, for /tokenize too. Errors: Refusal.
 void read_messages(Fields& fields, const RequestLimits& limits, text::Conversation* conversation);
+/// add_generation_prompt and continue_final_message. Errors: Refusal.
+PromptEnd read_prompt_end(Fields& fields, const text::Conversation& conversation);
 /// Variables of the template. Errors: Refusal.
 Json read_template_arguments(Fields& fields);
 

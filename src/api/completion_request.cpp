@@ -58,15 +58,14 @@ std::vector<Prompt> read_prompts(Fields& fields, const std::string& name, size_t
 }
 
 CompletionRequest read_completion_request(const Json& body, const RequestLimits& limits) {
-  constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
   Fields fields(body);
   CompletionRequest request;
   static_cast<GenerationWish&>(request) = read_generation(fields, limits);
   request.prompts = read_prompts(fields, "prompt", kMaxPrompts);
   request.echoes = fields.boolean_or("echo", false);
-  request.max_tokens =
-      fields.whole("max_tokens", request.echoes ? 0 : 1).value_or(kDefaultMaxTokens);
-  if (request.min_tokens > *request.max_tokens) {
+  request.max_tokens = fields.whole("max_tokens", request.echoes ? 0 : 1);
+  if (!request.max_tokens) request.max_tokens = limits.completion_tokens;
+  if (request.max_tokens && request.min_tokens > *request.max_tokens) {
     throw Refusal(fmt::format("'min_tokens' must be at most 'max_tokens', which is {}, got {}",
                               *request.max_tokens, request.min_tokens),
                   "min_tokens");
@@ -94,11 +93,15 @@ TokenizeRequest read_tokenize_request(const Json& body, const RequestLimits& lim
   if (!request.text) {
     read_messages(fields, limits, &request.conversation);
     request.template_arguments = read_template_arguments(fields);
+    request.end = read_prompt_end(fields, request.conversation);
   }
   fields.refuse("chat_template", "tokens are counted with the server's template");
-  request.adds_generation_prompt = fields.boolean_or("add_generation_prompt", true);
   request.adds_special = fields.boolean_or("add_special_tokens", true);
   request.returns_texts = fields.boolean_or("return_token_strs", false);
+  fields.pass({"add_generation_prompt", "continue_final_message", "tools", "chat_template_kwargs",
+               "user", "request_id"});
+  fields.refuse("mm_processor_kwargs", "pictures have no token ids of their own");
+  request.unread = fields.unread();
   return request;
 }
 
@@ -113,6 +116,7 @@ DetokenizeRequest read_detokenize_request(const Json& body) {
       throw Refusal(fmt::format("'tokens': {} is no token id", id), "tokens");
     request.ids.push_back(static_cast<text::TokenId>(id));
   }
+  request.unread = fields.unread();
   return request;
 }
 

@@ -1,5 +1,6 @@
 // api/completion_request.h: the bodies of POST /v1/completions, /tokenize and /detokenize.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -30,15 +31,17 @@ struct TokenizeRequest {
   std::optional<std::string> text = {};  ///< else a conversation
   text::Conversation conversation = {};
   Json template_arguments = Json::object();
-  bool adds_generation_prompt = true;
-  bool adds_special = true;    ///< to a text
-  bool returns_texts = false;  ///< of the tokens, beside their ids
+  PromptEnd end = PromptEnd::kNewAnswer;           ///< of a conversation
+  bool adds_special = true;                        ///< to a text
+  bool returns_texts = false;                      ///< of the tokens, beside their ids
+  std::map<std::string, std::string> unread = {};  ///< as GenerationWish::unread
 };
 TokenizeRequest read_tokenize_request(const Json& body, const RequestLimits& limits);
 
 struct DetokenizeRequest {
   std::string model = {};
   std::vector<text::TokenId> ids = {};
+  std::map<std::string, std::string> unread = {};  ///< as GenerationWish::unread
 };
 DetokenizeRequest read_detokenize_request(const Json& body);
 

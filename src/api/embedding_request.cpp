@@ -35,9 +35,15 @@ EmbeddingRequest read_embedding_request(const Json& body, const RequestLimits& l
   request.dimensions = fields.whole("dimensions", 1);
   request.adds_special = fields.boolean_or("add_special_tokens", true);
   request.truncate_prompt = fields.whole("truncate_prompt_tokens", -1);
+  request.keeps_beginning = read_keeps_beginning(fields, /*fallback=*/true);
+  for (const char* name : {"use_activation", "normalize"})
+    fields.require_on(name, "vectors have length one");
   request.priority = read_priority(fields, limits);
   request.request_id = read_request_id(fields);
   fields.refuse("messages", "conversations are not embedded: render them with /tokenize");
+  fields.refuse("mm_processor_kwargs", "texts alone are embedded");
+  fields.pass({"user"});
+  request.unread = fields.unread();
   return request;
 }
 

@@ -1,5 +1,6 @@
 // api/embedding_request.h: POST /v1/embeddings: its body and its answer.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,9 +16,11 @@ struct EmbeddingRequest {
   bool in_base64 = false;           ///< vectors as base64 of f32, the least byte first
   std::optional<int64_t> dimensions = {};
   bool adds_special = true;                     ///< BOS and the like, around texts
-  std::optional<int64_t> truncate_prompt = {};  ///< its last so many tokens; -1: what fits
+  std::optional<int64_t> truncate_prompt = {};  ///< so many of its tokens; -1: what fits
+  bool keeps_beginning = true;                  ///< of a text that is cut; else its end
   int64_t priority = 0;
   std::string request_id = {};
+  std::map<std::string, std::string> unread = {};  ///< as GenerationWish::unread
 };
 
 /// Errors: Refusal.

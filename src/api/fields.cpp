@@ -148,9 +148,31 @@ void Fields::refuse(std::string_view name, std::string_view why) {
   if (!is_off) throw Refusal(fmt::format("'{}': {}", path_of(name), why), path_of(name));
 }
 
+void Fields::refuse_unless(std::string_view name, double neutral, std::string_view why) {
+  const Json* value = find(name);
+  if (value && !(value->is_number() && value->get<double>() == neutral))
+    throw Refusal(fmt::format("'{}': {}", path_of(name), why), path_of(name));
+}
+
+void Fields::require_on(std::string_view name, std::string_view why) {
+  if (!boolean_or(name, true))
+    throw Refusal(fmt::format("'{}': {}", path_of(name), why), path_of(name));
+}
+
+void Fields::take_unread(const Fields& within, const std::string& path) {
+  for (const auto& [name, nearest] : within.unread()) {
+    if (path.empty()) {
+      unread_within_[name] = nearest;
+    } else {
+      unread_within_[path + name.substr(within.path_.size())] =
+          nearest.empty() ? "" : path + nearest.substr(within.path_.size());
+    }
+  }
+}
+
 std::map<std::string, std::string> Fields::unread() const {
   constexpr size_t kMostLookedUp = 20, kLongestName = 64;
-  std::map<std::string, std::string> names;
+  std::map<std::string, std::string> names = unread_within_;
   const std::vector<std::string> known(read_.begin(), read_.end());
   for (const auto& [name, value] : object_.items()) {
     if (read_.contains(name)) continue;

@@ -37,14 +37,24 @@ class Fields {
   /// Errors: Refusal if it is given, and neither false, 0 nor empty.
   void refuse(std::string_view name, std::string_view why);
 
+  /// Errors: Refusal if it is given and not the number `neutral`.
+  void refuse_unless(std::string_view name, double neutral, std::string_view why);
+  /// Errors: Refusal if it is given as false.
+  void require_on(std::string_view name, std::string_view why);
+
   std::string path_of(std::string_view name) const { return path_ + std::string(name); }
   /// Fields that none of the calls above named, and to each the one that may be meant; "": none.
+  /// Those of take_unread are among them.
   std::map<std::string, std::string> unread() const;
+  /// Counts what nobody read of an object within this one as unread here, too. path: what stands
+  /// before its names; "": its own path.
+  void take_unread(const Fields& within, const std::string& path = "");
 
  private:
   const Json& object_;
   std::string path_;
   std::set<std::string, std::less<>> read_;
+  std::map<std::string, std::string> unread_within_ = {};
 };
 
 /// "a string", "a list", …

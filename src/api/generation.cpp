@@ -50,6 +50,7 @@ std::vector<std::pair<text::TokenId, float>> bias_of(Fields& fields) {
 SamplingWish read_sampling(Fields& fields) {
   SamplingWish wish;
   wish.temperature = fields.number("temperature", 0, 2);
+  wish.draws = fields.boolean("do_sample");
   wish.top_p = fields.number("top_p", 0, 1);
   wish.min_p = fields.number("min_p", 0, 1);
   wish.repetition_penalty = fields.number("repetition_penalty", 1e-3, 1e3);
@@ -96,6 +97,7 @@ StreamWish read_stream(Fields& fields) {
   Fields options(*json, "stream_options.");
   wish.with_usage = options.boolean_or("include_usage", false);
   wish.with_running_usage = wish.with_usage && options.boolean_or("continuous_usage_stats", false);
+  fields.take_unread(options);
   return wish;
 }
 
@@ -112,15 +114,23 @@ void read_others(Fields& fields) {
       fields.refuse(name, "there is no beam search in this server");
     }
   }
-  // llama.cpp's names.
+  fields.refuse_unless("num_beams", 1, "there is no beam search in this server");
+  for (const char* name : {"images", "videos", "audios"})
+    fields.refuse(name, "pictures stand in the messages, as parts of type image_url");
+  fields.refuse("logprob_token_ids", "'top_logprobs' and 'logprobs' tell the likeliest tokens");
+  fields.refuse("repetition_detection", "see repetition_penalty and frequency_penalty");
+  // llama.cpp's names, and Hugging Face's.
   fields.refuse("grammar", "grammars are not built in: give structured_outputs or response_format");
-  fields.refuse("n_predict", "give 'max_tokens' in its place");
+  fields.refuse("json_schema", "give 'response_format' in its place");
+  for (const char* name : {"n_predict", "max_new_tokens"})
+    fields.refuse(name, "give 'max_tokens' in its place");
+  fields.refuse_unless("repeat_penalty", 1, "give 'repetition_penalty' in its place");
   for (const char* name : {"mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range"})
     fields.refuse(name, "this way of drawing tokens is not built in");
   if (fields.find("typical_p") && fields.number("typical_p", 0, 1) != 1)
     fields.refuse("typical_p", "this way of drawing tokens is not built in");
   fields.refuse("bad_words", "words that are kept out are not built in: see logit_bias");
-  fields.refuse("thinking_token_budget", "a limit of thoughts is not built in");
+  fields.refuse_unless("thinking_token_budget", -1, "a limit of thoughts is not built in");
   fields.refuse("logits_processors", "no code of a request is run");
   fields.refuse("kv_transfer_params", "there is one server");
   fields.refuse("mm_processor_kwargs", "how pictures are read is said when the server starts");
@@ -137,6 +147,16 @@ int64_t read_priority(Fields& fields, const RequestLimits& limits) {
                   "priority");
   }
   return priority;
+}
+
+bool read_keeps_beginning(Fields& fields, bool fallback) {
+  const auto side = fields.text("truncation_side");
+  if (!side) return fallback;
+  if (*side != "left" && *side != "right") {
+    throw Refusal(fmt::format("'truncation_side' must be one of left, right, got '{}'", *side),
+                  "truncation_side");
+  }
+  return *side == "right";
 }
 
 std::string read_request_id(Fields& fields) {
@@ -173,6 +193,7 @@ GenerationWish read_generation(Fields& fields, const RequestLimits& limits) {
   if (wish.truncate_prompt == 0)
     throw Refusal("'truncate_prompt_tokens' must be at least 1, or -1, got 0",
                   "truncate_prompt_tokens");
+  wish.keeps_beginning = read_keeps_beginning(fields, /*fallback=*/false);
   const auto salt = fields.text("cache_salt");
   if (salt && salt->empty()) throw Refusal("'cache_salt' may not be empty", "cache_salt");
   wish.salt = salt.value_or("");

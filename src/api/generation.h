@@ -18,6 +18,8 @@ struct RequestLimits {
   int64_t max_choices = 128;  ///< n
   int64_t max_logprobs = 20;  ///< for one token
   int64_t max_stop_strings = 64;
+  /// The length of a completion that names none; none: as there is room for. 16 is OpenAI's.
+  std::optional<int64_t> completion_tokens = 16;
   size_t max_tools = 128;
   bool trusts_templates = false;  ///< a request may bring its own chat template
   bool follows_priority = false;  ///< a request may say how urgent it is
@@ -26,6 +28,7 @@ struct RequestLimits {
 /// Not set: the request does not say.
 struct SamplingWish {
   std::optional<double> temperature = {};  ///< 0: the likeliest
+  std::optional<bool> draws = {};          ///< false: the likeliest, whatever the temperature
   std::optional<double> top_p = {}, min_p = {}, repetition_penalty = {};
   std::optional<int64_t> top_k = {};  ///< 0: all
   std::optional<int64_t> seed = {};
@@ -58,7 +61,8 @@ struct GenerationWish {
   std::optional<bool> adds_special = {};  ///< BOS and the like, before a prompt's text
   bool returns_ids = false;
   bool wants_tokens_as_ids = false;             ///< logprobs name tokens "token_id:N"
-  std::optional<int64_t> truncate_prompt = {};  ///< its last so many tokens; -1: what fits
+  std::optional<int64_t> truncate_prompt = {};  ///< so many of its tokens; -1: what fits
+  bool keeps_beginning = false;                 ///< of a prompt that is cut; else its end
   std::string salt = {};
   int64_t priority = 0;
   std::string request_id = {};
@@ -69,6 +73,8 @@ struct GenerationWish {
 /// Fields of all kinds of requests. Errors: Refusal where priorities are not followed and it has
 /// one, or the id is too long to be said in every chunk.
 int64_t read_priority(Fields& fields, const RequestLimits& limits);
+/// truncation_side: whether a prompt that is cut loses its end. Errors: Refusal.
+bool read_keeps_beginning(Fields& fields, bool fallback);
 std::string read_request_id(Fields& fields);
 
 /// All of it but max_tokens, logprobs and `unread`, whose fields chats and completions name

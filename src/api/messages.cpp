@@ -154,7 +154,8 @@ class MessageReader {
   bool follows_text_ = false;
 };
 
-void check_tools(const Json& tools, const RequestLimits& limits) {
+/// Members of tools that nothing reads are told of as the request's, each once.
+void check_tools(const Json& tools, const RequestLimits& limits, Fields& request) {
   if (!tools.is_array()) throw Refusal("'tools' must be a list, got " + kind_of(tools), "tools");
   if (tools.empty()) throw Refusal("'tools' must have a tool: leave it out for none", "tools");
   if (tools.size() > limits.max_tools) {
@@ -180,6 +181,8 @@ void check_tools(const Json& tools, const RequestLimits& limits) {
       throw Refusal(fmt::format("'{}.function.parameters' must be a JSON schema", place),
                     place + ".function.parameters");
     }
+    request.take_unread(tool, "tools[].");
+    request.take_unread(parts, "tools[].function.");
   }
 }
 
@@ -194,7 +197,7 @@ void read_messages(Fields& fields, const RequestLimits& limits, text::Conversati
   for (size_t i = 0; i < messages->size(); ++i)
     conversation->messages.push_back(MessageReader(i).read((*messages)[i]));
   if (const Json* tools = fields.find("tools")) {
-    check_tools(*tools, limits);
+    check_tools(*tools, limits, fields);
     conversation->tools = *tools;
   }
 }

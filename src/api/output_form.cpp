@@ -9,6 +9,9 @@ namespace {
 
 using Kind = OutputForm::Kind;
 
+constexpr std::string_view kWhitespace =
+    "where JSON has white space is the model's choice: 'regex' holds an answer to one pattern";
+
 OutputForm schema_form(const Json& schema, const std::string& param) {
   if (schema.is_string())
     return {.kind = Kind::kJsonSchema, .schema = parse_body(schema), .param = param};
@@ -17,7 +20,8 @@ OutputForm schema_form(const Json& schema, const std::string& param) {
   return {.kind = Kind::kJsonSchema, .schema = schema, .param = param};
 }
 
-OutputForm response_format_of(const Json& json) {
+/// Further members of response_format are told of as the request's.
+OutputForm response_format_of(const Json& json, Fields& request) {
   Fields fields(json, "response_format.");
   const std::string type = fields.text("type").value_or("");
   if (type == "text") return {};
@@ -39,6 +43,9 @@ OutputForm response_format_of(const Json& json) {
     throw Refusal("'response_format.json_schema.schema' is missing",
                   "response_format.json_schema.schema");
   }
+  parts.pass({"name", "description", "strict"});
+  request.take_unread(fields);
+  request.take_unread(parts);
   return schema_form(*schema, "response_format.json_schema.schema");
 }
 
@@ -69,11 +76,22 @@ std::vector<OutputForm> forms_of(Fields& fields, const std::string& prefix) {
 
 OutputForm read_output_form(Fields& fields) {
   std::vector<OutputForm> forms = forms_of(fields, "guided_");
-  fields.pass({"guided_decoding_backend", "guided_whitespace_pattern"});
+  fields.pass({"guided_decoding_backend"});
+  fields.refuse("guided_whitespace_pattern", kWhitespace);
+  // ms-swift's.
+  if (const auto pattern = fields.text("structured_outputs_regex"))
+    forms.push_back(
+        {.kind = Kind::kRegex, .pattern = *pattern, .param = "structured_outputs_regex"});
   if (const Json* json = fields.find("structured_outputs")) {
     Fields parts(*json, "structured_outputs.");
     std::vector<OutputForm> more = forms_of(parts, "");
     parts.refuse("structural_tag", "structural tags are not built in");
+    for (const char* name : {"whitespace_pattern", "disable_any_whitespace"})
+      parts.refuse(name, kWhitespace);
+    parts.refuse("disable_additional_properties",
+                 "say \"additionalProperties\": false in the schema");
+    parts.pass({"disable_fallback", "backend", "_backend", "_backend_was_auto"});
+    fields.take_unread(parts);
     if (more.size() != 1) {
       throw Refusal(fmt::format("'structured_outputs' must have one of json, regex, choice and "
                                 "json_object, got {}",
@@ -83,7 +101,7 @@ OutputForm read_output_form(Fields& fields) {
     forms.push_back(std::move(more.front()));
   }
   if (const Json* json = fields.find("response_format")) {
-    OutputForm form = response_format_of(*json);
+    OutputForm form = response_format_of(*json, fields);
     if (form.kind != Kind::kFree) forms.push_back(std::move(form));
   }
   if (forms.size() > 1) {

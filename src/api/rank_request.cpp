@@ -60,6 +60,8 @@ RankRequest read_common(Fields& fields, const RequestLimits& limits) {
   if (const auto older = fields.boolean("activation"); older && !request.activates)
     request.activates = older;
   request.truncate_prompt = fields.whole("truncate_prompt_tokens", -1);
+  if (!read_keeps_beginning(fields, /*fallback=*/true))
+    throw Refusal("'truncation_side': a document loses its end", "truncation_side");
   request.priority = read_priority(fields, limits);
   request.request_id = read_request_id(fields);
   fields.pass({"user"});
@@ -85,6 +87,7 @@ RankRequest read_rerank_request(const Json& body, const RequestLimits& limits) {
   fields.refuse("max_tokens_per_doc", "'truncate_prompt_tokens' says how long a pair may be");
   fields.refuse("max_chunks_per_doc", "a document is read as a whole");
   fields.refuse("rank_fields", "a document is its 'text'");
+  request.unread = fields.unread();
   return request;
 }
 
@@ -101,6 +104,7 @@ RankRequest read_score_request(const Json& body, const RequestLimits& limits) {
                               pairs, request.queries.size()),
                   "text_1");
   }
+  request.unread = fields.unread();
   return request;
 }
 

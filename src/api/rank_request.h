@@ -1,6 +1,7 @@
 // api/rank_request.h: how well documents go with a query: the bodies and answers of POST
 // /v1/rerank, in Jina's and Cohere's words, and of POST /v1/score, in vLLM's.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct RankRequest {
   std::optional<int64_t> truncate_prompt = {};
   int64_t priority = 0;
   std::string request_id = {};
+  std::map<std::string, std::string> unread = {};  ///< as GenerationWish::unread
 
   // Fields of /v1/rerank:
   int64_t top_n = 0;  ///< the best alone; 0: all

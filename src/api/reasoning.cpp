@@ -24,12 +24,23 @@ Thought thought_after(std::string_view prompt) {
   return prompt.ends_with(kThinkClose) ? Thought::kNone : Thought::kMayOpen;
 }
 
+Thought thought_within(std::string_view message) {
+  const size_t open = message.rfind(kThinkOpen), close = message.rfind(kThinkClose);
+  const bool is_open =
+      open != std::string_view::npos && (close == std::string_view::npos || close < open);
+  if (!is_open) return Thought::kNone;
+  const std::string_view thought = message.substr(open + kThinkOpen.size());
+  return without_space_in_front(thought).empty() ? Thought::kOpen : Thought::kInside;
+}
+
 ReasoningSplitter::State ReasoningSplitter::first_state(Thought thought) {
   switch (thought) {
     case Thought::kMayOpen:
       return State::kBegin;
     case Thought::kOpen:
       return State::kThoughtBegin;
+    case Thought::kInside:
+      return State::kThought;
     case Thought::kNone:
       break;
   }

@@ -10,11 +10,16 @@ enum class Thought {
   kNone,     ///< all of it is content
   kMayOpen,  ///< with <think>, after white space
   kOpen,     ///< inside a thought that the prompt has opened; it may say <think> again
+  kInside,   ///< amid a thought whose beginning the prompt has
 };
 
 /// By how the prompt ends: kOpen after "<think>", kNone after "</think>" (as templates write it for
 /// enable_thinking false), else kMayOpen.
 Thought thought_after(std::string_view prompt);
+
+/// By a message that the answer goes on with: kOpen or kInside where it leaves a thought open, else
+/// kNone.
+Thought thought_within(std::string_view message);
 
 struct ThoughtAndContent {
   std::string reasoning, content;
@@ -26,7 +31,8 @@ struct ThoughtAndContent {
 /// Not thread-safe.
 class ReasoningSplitter {
  public:
-  explicit ReasoningSplitter(Thought thought) : state_(first_state(thought)) {}
+  explicit ReasoningSplitter(Thought thought)
+      : state_(first_state(thought)), thought_begun_(thought == Thought::kInside) {}
 
   ThoughtAndContent push(std::string_view piece);
   /// What is still held back, once nothing follows.
@@ -44,7 +50,7 @@ class ReasoningSplitter {
 
   State state_;
   std::string held_;  ///< white space and the beginning of a tag
-  bool thought_begun_ = false;
+  bool thought_begun_;
 };
 
 }  // namespace danlu::api

@@ -108,6 +108,7 @@ Json model_json(const ModelCard& card) {
   Json capabilities = Json::array();
   if (card.completes) capabilities.push_back("completion");
   if (card.ranks) capabilities.push_back("rerank");
+  if (card.judges) capabilities.push_back("classify");
   if (card.sees) capabilities.push_back("multimodal");
   return {{"id", card.id},
           {"object", "model"},

@@ -67,7 +67,7 @@ struct ModelCard {
   std::string parent = {};  ///< of an adapter: the base model's name
   int64_t created_s = 0, max_model_len = 0;
   bool sees = false;  ///< messages may have pictures
-  bool completes = true, ranks = false;
+  bool completes = true, ranks = false, judges = false;
 };
 /// As vLLM's, with llama.cpp's "capabilities".
 Json model_json(const ModelCard& card);

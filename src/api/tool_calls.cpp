@@ -7,6 +7,7 @@
 #include <random>
 
 #include "api/call_reader.h"
+#include "api/qwen_coder_calls.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -14,22 +15,6 @@ namespace danlu::api {
 namespace {
 
 using text::ToolFormat;
-
-/// White space, then a literal, byte by byte.
-class Expected {
- public:
-  explicit Expected(std::string_view literal) : literal_(literal) {}
-  Step add(char c) {
-    if (at_ == 0 && is_json_space(c)) return Step::kMore;
-    if (c != literal_[at_]) return Step::kBad;
-    return ++at_ == literal_.size() ? Step::kDone : Step::kMore;
-  }
-  std::string_view matched() const { return literal_.substr(0, at_); }
-
- private:
-  std::string_view literal_;
-  size_t at_ = 0;
-};
 
 /// Qwen's and Hermes'.
 class HermesReader final : public CallReader {
@@ -86,7 +71,8 @@ class HermesReader final : public CallReader {
   std::string closing_;
 };
 
-/// Llama's: the object is the answer.
+/// Llama's: an object anywhere in the answer. One that is no call is text to its end, whatever
+/// objects it holds.
 class LlamaReader final : public CallReader {
  public:
   using CallReader::CallReader;
@@ -101,8 +87,6 @@ class LlamaReader final : public CallReader {
       return match_of(text, kPython);
     } else if (is_after_call() && text[0] == ';') {
       text.remove_prefix(1);
-    } else if (!is_after_call() && !is_at_start()) {
-      return Match::kNo;
     }
     const size_t object = std::min(text.find_first_not_of(" \n\t\r"), text.size());
     return match_of(text.substr(object), "{");
@@ -111,18 +95,32 @@ class LlamaReader final : public CallReader {
   Step begin_calls(std::string_view) override {
     call_.emplace(
         JsonCall::Keys{.may_say_parameters = true, .needs_arguments = true, .is_strict = true},
-        [this](const std::string& name) { begin_call(name); },
+        [this](const std::string& name) {
+          begin_call(name);
+          has_begun_ = true;
+        },
         [this](std::string_view fragment) { add_arguments(fragment); });
+    object_ = JsonScanner();
+    has_begun_ = is_text_ = false;
+    object_.add('{');
     return call_->add('{');
   }
 
   Step in_calls(char c) override {
-    const Step step = call_->add(c);
-    if (step == Step::kDone) end_call();
-    return step;
+    const Step of_object = object_.add(c);
+    if (!is_text_) {
+      const Step step = call_->add(c);
+      if (step == Step::kDone) end_call();
+      if (step != Step::kBad || has_begun_ || of_object != Step::kMore) return step;
+      is_text_ = true;
+    }
+    if (of_object != Step::kBad) give_back();
+    return of_object;
   }
 
   std::optional<JsonCall> call_;
+  JsonScanner object_;
+  bool has_begun_ = false, is_text_ = false;
 };
 
 /// Mistral's: a list, or of newer models the name and the object.
@@ -362,8 +360,8 @@ class GlmReader final : public CallReader {
     switch (state_) {
       case State::kName:
         if (c == '<') {
-          if (trim(text_).empty()) return Step::kBad;
-          name_ = trim(text_);
+          if (trimmed(text_).empty()) return Step::kBad;
+          name_ = trimmed(text_);
           state_ = State::kBetween;
           tag_.clear();
           return between(c);
@@ -376,7 +374,7 @@ class GlmReader final : public CallReader {
         text_ += c;
         if (!text_.ends_with(kKeyEnd)) return Step::kMore;
         text_.resize(text_.size() - kKeyEnd.size());
-        key_ = trim(text_);
+        key_ = trimmed(text_);
         expected_ = Expected(kValue);
         state_ = State::kBeforeValue;
         return Step::kMore;
@@ -413,7 +411,7 @@ class GlmReader final : public CallReader {
     if (num_arguments_ == 0) begin_call(name_);
     add_arguments(num_arguments_++ == 0 ? "{" : ", ");
     add_arguments(dump_text(key_) + ": ");
-    is_string_ = type_of(key_) == "string";
+    is_string_ = type_of(name_, key_) == "string";
     if (is_string_) add_arguments("\"");
     text_.clear();
     state_ = State::kValue;
@@ -430,7 +428,7 @@ class GlmReader final : public CallReader {
       give_string(0);
       add_arguments("\"");
     } else {
-      const std::string text = trim(text_);
+      const std::string text = trimmed(text_);
       add_arguments(is_json(text) ? text : dump_text(text_));
     }
     tag_.clear();
@@ -448,30 +446,8 @@ class GlmReader final : public CallReader {
   /// As JSON, all but the last bytes. Those are kept.
   void give_string(size_t kept) {
     const size_t ready = text_.size() - kept;
-    for (size_t i = 0; i < ready; ++i) {
-      const char c = text_[i];
-      const bool is_plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
-      const std::string escaped = is_plain ? std::string(1, c) : dump_text(std::string(1, c));
-      add_arguments(is_plain ? escaped : escaped.substr(1, escaped.size() - 2));
-    }
+    add_string_part(std::string_view(text_).substr(0, ready));
     text_.erase(0, ready);
-  }
-
-  std::string type_of(const std::string& key) const {
-    for (const Json& tool : options().tools) {
-      const Json& function =
-          tool.is_object() && tool.contains("function") ? tool["function"] : tool;
-      if (!function.is_object() || function.value("name", Json()) != name_) continue;
-      const Json::json_pointer place = Json::json_pointer("/parameters/properties") / key / "type";
-      if (function.contains(place) && function[place].is_string()) return function[place];
-    }
-    return "";
-  }
-
-  static std::string trim(const std::string& text) {
-    const size_t first = text.find_first_not_of(" \n\t\r");
-    if (first == std::string::npos) return "";
-    return text.substr(first, text.find_last_not_of(" \n\t\r") + 1 - first);
   }
 
   enum class State { kName, kBetween, kKey, kBeforeValue, kValue };
@@ -509,6 +485,8 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolFormat format, ToolCal
       return std::make_unique<DeepSeekReader>(std::move(options));
     case ToolFormat::kGlm45:
       return std::make_unique<GlmReader>(std::move(options));
+    case ToolFormat::kQwenCoder:
+      return make_qwen_coder_reader(std::move(options));
   }
   throw InternalError("a form of tool calls without a reader");
 }

@@ -53,6 +53,12 @@ std::string usual_class(const ModelConfig& config) {
   return "";
 }
 
+bool names_labels(const Json& config_json, int64_t labels) {
+  const auto told = config_json.find("id2label");
+  return told != config_json.end() && told->is_object() &&
+         static_cast<int64_t>(told->size()) == labels;
+}
+
 }  // namespace
 
 const char* label_problem_name(LabelProblem problem) {
@@ -126,19 +132,29 @@ ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
   return config;
 }
 
+std::vector<std::string> label_names(const Json& config_json, int64_t labels) {
+  std::vector<std::string> names;
+  const bool are_told = names_labels(config_json, labels);
+  for (int64_t label = 0; label < labels; ++label) {
+    const std::string number = std::to_string(label);
+    std::string name = "LABEL_" + number;
+    if (are_told)
+      name = json_get<std::string>(config_json.at("id2label"), number.c_str()).value_or(name);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
 void describe_score(const ModelConfig& config, Json& config_json) {
   config_json["architectures"] =
       Json::array({with_ending(usual_class(config), kUsualClass, ending_of(config.score->form))});
-  Json names = Json::object(), numbers = Json::object();
-  for (int64_t label = 0; label < config.score->labels; ++label) {
-    const std::string number = std::to_string(label);
-    names[number] = "LABEL_" + number;
-    numbers["LABEL_" + number] = label;
-  }
-  const auto told = config_json.find("id2label");
-  const bool is_told = told != config_json.end() && told->is_object() &&
-                       static_cast<int64_t>(told->size()) == config.score->labels;
-  if (!is_told) {
+  if (!names_labels(config_json, config.score->labels)) {
+    Json names = Json::object(), numbers = Json::object();
+    for (const std::string& name : label_names(config_json, config.score->labels)) {
+      const size_t label = names.size();
+      names[std::to_string(label)] = name;
+      numbers[name] = label;
+    }
     config_json["id2label"] = names;
     config_json["label2id"] = numbers;
   }

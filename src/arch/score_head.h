@@ -71,6 +71,9 @@ ModelConfig with_score(ModelConfig config, const ScoreHead& head);
 /// that is described.
 void describe_score(const ModelConfig& config, Json& config_json);
 
+/// What id2label calls the labels; LABEL_0, LABEL_1, … where it does not name so many.
+std::vector<std::string> label_names(const Json& config_json, int64_t labels);
+
 /// The parameters of a vocabulary's head, tied or not, which files of the decoder may hold beside
 /// or in place of `config`'s own head.
 std::vector<std::string> vocabulary_head_names(const ModelConfig& config);

@@ -275,6 +275,9 @@ OptionTable table_of(const Command& command, const std::string& typed) {
   OptionTable table = command.options();
   // LLaMA-Factory's api does not look at the name that a request has.
   if (command.name == "serve" && typed == "api") table.set_default("any_model_name", "true");
+  // ms-swift's draw only where generation_config.json or the request says so.
+  if (command.name == "serve" && (typed == "deploy" || typed == "app"))
+    table.set_default("generation_config", "swift");
   return table;
 }
 

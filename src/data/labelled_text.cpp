@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "data/formats/columns.h"
+#include "text/judged_text.h"
 
 namespace danlu::data {
 namespace {
@@ -50,13 +51,6 @@ std::optional<std::vector<float>> classes_of(const Json& label, int64_t labels) 
   return numbers;
 }
 
-std::string text_of_messages(const text::Conversation& conversation) {
-  std::string all;
-  for (const text::Message& message : conversation.messages)
-    if (message.role != "system") all += message.content;
-  return all;
-}
-
 }  // namespace
 
 std::optional<std::vector<float>> label_numbers(const Json& given, const LabelForm& form,
@@ -91,14 +85,7 @@ std::vector<int32_t> ids_of_text(const LabelledRow& row, const text::Tokenizer* 
   } else if (const auto* plain = std::get_if<TextRow>(&row.text)) {
     tokenizer->encode_append(plain->texts[0], true, ids);
   } else {
-    const auto& conversation = std::get<text::Conversation>(row.text);
-    if (!encoder) {
-      tokenizer->encode_append(text_of_messages(conversation), true, ids);
-      return ids;
-    }
-    const bool is_answered =
-        !conversation.messages.empty() && conversation.messages.back().role == "assistant";
-    ids = is_answered ? encoder->encode(conversation).ids : encoder->encode_prompt(conversation);
+    ids = text::judged_ids(std::get<text::Conversation>(row.text), tokenizer, encoder);
   }
   return ids;
 }

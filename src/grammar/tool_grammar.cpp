@@ -53,6 +53,9 @@ Envelope envelope_of(ToolFormat format) {
               .before_arguments = "\n",
               .between = "\n",
               .name_is_json = false};
+    case ToolFormat::kQwenCoder:
+      throw GrammarError(
+          tr("answers cannot be held to calls in this model's form: leave tool_choice to auto"));
   }
   throw InternalError("[grammar] a form of calls without a way to write them");
 }

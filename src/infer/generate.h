@@ -124,6 +124,9 @@ struct GenerationDefaults {
 /// What a server takes where a request says nothing, as vLLM does: the numbers that the file has,
 /// and none of Hugging Face's. `do_sample` of a file is for generate(); temperature 0 holds.
 SamplingParams sampling_of_server(const GenerationDefaults& defaults);
+/// As ms-swift's deploy takes them: `do_sample` of the file holds, without it the likeliest token,
+/// and Hugging Face's top_k is there for requests that draw.
+SamplingParams sampling_of_swift(const GenerationDefaults& defaults);
 GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
                                             const std::filesystem::path& directory);
 /// The same from `json`, a generation_config that stands in another file. Its eos_token_id replaces

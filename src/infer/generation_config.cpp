@@ -173,6 +173,14 @@ SamplingParams sampling_of_server(const GenerationDefaults& defaults) {
   return sampling;
 }
 
+SamplingParams sampling_of_swift(const GenerationDefaults& defaults) {
+  constexpr int64_t kTopK = 50;
+  SamplingParams sampling = defaults.sampling;
+  if (!defaults.has_top_k) sampling.top_k = kTopK;
+  sampling.num_beams = 1;
+  return sampling;
+}
+
 GenerationDefaults generation_defaults_of(const arch::ModelConfig& model, const Json& json,
                                           const std::filesystem::path& file) {
   GenerationDefaults defaults;

@@ -41,7 +41,10 @@ DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType co
   DrawnToken drawn;
   try {
     std::vector<float> of_model;
-    if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
+    if (live.asked.num_logprobs) {
+      of_model.assign(row.begin(), row.end());
+      keep_form(of_model, live.asked.request.rules);
+    }
     drawn.token = next_of(row, live, computed_in);
     if (drawn.token && live.asked.num_logprobs)
       drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);

@@ -78,6 +78,11 @@ bool apply_rules(std::span<float> logits_V, const LogitRules& rules,
   return any_may_come(logits_V);
 }
 
+void keep_form(std::span<float> logits_V, const LogitRules& rules) {
+  if (rules.constraint && rules.constraint->is_form())
+    forbid_all_but(logits_V, rules.constraint->allowed());
+}
+
 void check_rules(const LogitRules& rules, int64_t vocabulary) {
   require_penalty(rules.presence_penalty, "presence_penalty");
   require_penalty(rules.frequency_penalty, "frequency_penalty");

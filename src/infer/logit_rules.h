@@ -29,6 +29,9 @@ struct LogitRules {
 bool apply_rules(std::span<float> logits_V, const LogitRules& rules,
                  std::span<const text::TokenId> answer, std::span<const text::TokenId> stop_ids);
 
+/// Leaves the logits of what the answer's form allows, if it has one; the others become -inf.
+void keep_form(std::span<float> logits_V, const LogitRules& rules);
+
 /// Errors: DataError naming an id outside a vocabulary of so many, UsageError naming a penalty that
 /// is no finite number.
 void check_rules(const LogitRules& rules, int64_t vocabulary);

@@ -233,8 +233,13 @@ TokenLogprobs logprobs_of(std::span<const float> logits_V, int32_t chosen, int64
                         static_cast<float>(logits_V[place] - log_total)};
   };
   TokenLogprobs result{of(static_cast<size_t>(chosen)), {}};
-  for (const size_t place : likeliest(logits_V, static_cast<size_t>(num_likeliest)))
+  const float at_chosen = logits_V[static_cast<size_t>(chosen)];
+  result.chosen.rank += std::count_if(logits_V.begin(), logits_V.end(),
+                                      [&](float logit) { return logit > at_chosen; });
+  for (const size_t place : likeliest(logits_V, static_cast<size_t>(num_likeliest))) {
     result.likeliest.push_back(of(place));
+    result.likeliest.back().rank = std::ssize(result.likeliest);
+  }
   return result;
 }
 

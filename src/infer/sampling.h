@@ -58,11 +58,12 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step,
                      at::ScalarType computed_in);
 
-/// The model's own log-probability (natural logarithm): temperature 1, before anything is removed
-/// or added.
+/// The model's own log-probability (natural logarithm): temperature 1, before anything is added,
+/// and nothing removed but what an answer's form does not allow.
 struct TokenLogprob {
   int32_t id;
   float logprob;
+  int64_t rank = 1;  ///< one more than tokens that are likelier
 };
 struct TokenLogprobs {
   TokenLogprob chosen;

@@ -95,16 +95,7 @@ Heard Answer::on_output(size_t index, const infer::EngineOutput& output) {
     choice.has_begun = true;
     begin_choice(choice);
   }
-  if ((output.token || output.stopped_by) && !plan_.drops_answer) ++choice.num_tokens;
-  api::AnswerPiece piece;
-  if (output.token && !plan_.drops_answer) {
-    piece = choice.reader.push(*output.token);
-    if (plan_.returns_ids) choice.ids.push_back(*output.token);
-    if (output.logprobs) {
-      choice.logprobs.push_back(shown(*output.logprobs, plan_.num_logprobs.value_or(0)));
-      choice.logprobs.back().characters = num_characters(choice.placing.push(*output.token));
-    }
-  }
+  api::AnswerPiece piece = plan_.drops_answer ? api::AnswerPiece() : taken(choice, output);
   if (output.finished || choice.reader.stopped_by()) {
     api::AnswerPiece rest = choice.reader.finish();
     piece.content += rest.content;
@@ -118,6 +109,19 @@ Heard Answer::on_output(size_t index, const infer::EngineOutput& output) {
   return Heard::kAll;
 }
 
+api::AnswerPiece Answer::taken(Choice& choice, const infer::EngineOutput& output) const {
+  const auto& drawn = output.token ? output.token : output.stopped_by;
+  if (!drawn) return {};
+  ++choice.num_tokens;
+  if (plan_.returns_ids) choice.ids.push_back(*drawn);
+  const bool has_text = output.token || plan_.reader.includes_stop;
+  if (output.logprobs) {
+    choice.logprobs.push_back(shown(*output.logprobs, plan_.num_logprobs.value_or(0)));
+    if (has_text) choice.logprobs.back().characters = num_characters(choice.placing.push(*drawn));
+  }
+  return has_text ? choice.reader.push(*drawn) : api::AnswerPiece();
+}
+
 void Answer::end_choice(Choice& choice, const infer::EngineOutput& output) {
   choice.finish_reason = "stop";
   if (const auto& stop = choice.reader.stopped_by()) {
@@ -128,7 +132,7 @@ void Answer::end_choice(Choice& choice, const infer::EngineOutput& output) {
              std::count(plan_.stop_ids.begin(), plan_.stop_ids.end(), *output.stopped_by) > 0) {
     choice.stop_reason = *output.stopped_by;
   }
-  if (choice.finish_reason == "stop" && choice.reader.has_called())
+  if (choice.finish_reason == "stop" && choice.reader.has_called() && !plan_.names_call)
     choice.finish_reason = "tool_calls";
 }
 
@@ -147,9 +151,10 @@ api::Usage Answer::usage() const {
   return usage;
 }
 
-void Answer::send(Json choice) {
+void Answer::send(Json choice, Json beside) {
   if (is_gone_) return;
   Json chunk = api::answer_json(plan_.head, chunk_object());
+  chunk.update(beside);
   chunk["choices"].push_back(std::move(choice));
   if (plan_.stream.with_running_usage) {
     chunk["usage"] = api::usage_json(usage());
@@ -229,6 +234,7 @@ Json Answer::prompt_logprobs_json(const Choice& choice) const {
     Json entry = Json::object();
     const auto put = [&](const infer::TokenLogprob& one) {
       entry[std::to_string(one.id)] = {{"logprob", std::max(double{one.logprob}, -9999.0)},
+                                       {"rank", one.rank},
                                        {"decoded_token", shown(one.id).text}};
     };
     const auto most = static_cast<size_t>(plan_.num_prompt_logprobs.value_or(0));
@@ -243,6 +249,10 @@ Json Answer::prompt_logprobs_json(const Choice& choice) const {
 
 void Answer::move_ids(Choice& choice, Json* json) const {
   if (plan_.returns_ids) (*json)["token_ids"] = std::exchange(choice.ids, {});
+}
+
+void Answer::put_prompt_ids(const Choice& choice, Json* json) const {
+  if (plan_.returns_ids) (*json)["prompt_token_ids"] = prompt_of(choice);
 }
 
 }  // namespace danlu::serve

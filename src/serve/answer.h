@@ -30,6 +30,7 @@ struct AnswerPlan {
   bool continues_text = false;  ///< an answer goes on with its prompt's text
   bool returns_ids = false, wants_tokens_as_ids = false;
   bool drops_answer = false;  ///< the prompt alone is asked about
+  bool names_call = false;    ///< the request names the function: a call is then no reason to end
 
   const std::vector<text::TokenId>& prompt_of(size_t choice) const {
     return prompts[choice / static_cast<size_t>(num_choices)];
@@ -75,8 +76,8 @@ class Answer : public Receiver {
     return plan_.prompt_of(choice.index);
   }
   std::vector<Choice>& choices() { return choices_; }
-  /// One event with one choice.
-  void send(Json choice);
+  /// One event with one choice; beside: further members of the chunk.
+  void send(Json choice, Json beside = Json::object());
   /// What it spells inside a text.
   api::ShownToken shown(text::TokenId id, double logprob = 0) const;
   /// With the `most` likeliest.
@@ -85,9 +86,14 @@ class Answer : public Receiver {
   Json prompt_logprobs_json(const Choice& choice) const;
   /// What has gathered in choice.ids, for `json` of a choice, where it was asked for.
   void move_ids(Choice& choice, Json* json) const;
+  /// The prompt's, for `json`, where ids were asked for.
+  void put_prompt_ids(const Choice& choice, Json* json) const;
 
  private:
   api::ShownToken spelling_of(text::TokenId id) const;
+  /// What its token tells: of the one that ends an answer ids and log-probabilities, and its text
+  /// where the request wants what ended it.
+  api::AnswerPiece taken(Choice& choice, const infer::EngineOutput& output) const;
   void end_choice(Choice& choice, const infer::EngineOutput& output);
   void complete();
   api::Usage usage() const;

@@ -35,10 +35,29 @@ ChatAnswer::ChatAnswer(AnswerPlan plan, ChatWords words)
 
 void ChatAnswer::begin_choice(Choice& choice) {
   if (!streams()) return;
+  Json beside = Json::object();
+  put_prompt_ids(choice, &beside);
   send({{"index", choice.index},
         {"delta", {{"role", "assistant"}, {"content", words_.echo}}},
         {"logprobs", nullptr},
-        {"finish_reason", nullptr}});
+        {"finish_reason", nullptr}},
+       std::move(beside));
+}
+
+/// Whether the choice's tokens spell a thought that the client is not to see. Before the first
+/// piece of content that is known.
+bool ChatAnswer::hides_tokens(const Choice& choice) const {
+  return !words_.shows_reasoning && choice.reader.reasoning_tokens() > 0;
+}
+
+/// Log-probabilities that have gathered, and ids where they were asked for.
+void ChatAnswer::move_tokens(Choice& choice, Json* json) const {
+  std::vector<api::ShownLogprobs> logprobs = std::exchange(choice.logprobs, {});
+  const bool hides = hides_tokens(choice), is_empty = streams() && logprobs.empty();
+  const bool has_any = plan().num_logprobs && !hides && !is_empty;
+  (*json)["logprobs"] = has_any ? api::chat_logprobs_json(logprobs) : Json(nullptr);
+  move_ids(choice, json);
+  if (hides && plan().returns_ids) (*json)["token_ids"] = nullptr;
 }
 
 void ChatAnswer::take_piece(Choice& choice, const api::AnswerPiece& piece) {
@@ -61,10 +80,7 @@ void ChatAnswer::send_piece(Choice& choice, const api::AnswerPiece& piece) {
   const bool is_last = !choice.finish_reason.empty();
   const auto chunk = [&](Json with, bool ends) {
     Json json = {{"index", choice.index}, {"delta", std::move(with)}};
-    const bool has_logprobs = plan().num_logprobs && !choice.logprobs.empty();
-    json["logprobs"] =
-        has_logprobs ? api::chat_logprobs_json(std::exchange(choice.logprobs, {})) : Json(nullptr);
-    move_ids(choice, &json);
+    move_tokens(choice, &json);
     json["finish_reason"] = ends ? Json(choice.finish_reason) : Json(nullptr);
     if (ends) json["stop_reason"] = choice.stop_reason;
     send(std::move(json));
@@ -92,16 +108,14 @@ Json ChatAnswer::message_json(const Message& message) const {
 Json ChatAnswer::whole() {
   Json json = api::answer_json(plan().head, "chat.completion");
   for (Choice& choice : choices()) {
-    Json one = {{"index", choice.index},
-                {"message", message_json(messages_[choice.index])},
-                {"logprobs",
-                 plan().num_logprobs ? api::chat_logprobs_json(choice.logprobs) : Json(nullptr)}};
-    move_ids(choice, &one);
+    Json one = {{"index", choice.index}, {"message", message_json(messages_[choice.index])}};
+    move_tokens(choice, &one);
     one["finish_reason"] = choice.finish_reason;
     one["stop_reason"] = choice.stop_reason;
     json["choices"].push_back(std::move(one));
   }
   if (plan().num_prompt_logprobs) json["prompt_logprobs"] = prompt_logprobs_json(choices().front());
+  put_prompt_ids(choices().front(), &json);
   return json;
 }
 

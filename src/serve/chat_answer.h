@@ -8,8 +8,8 @@
 namespace danlu::serve {
 
 struct ChatWords {
-  bool shows_reasoning = true;
-  std::string echo = {};  ///< stands before the answer
+  bool shows_reasoning = true;  ///< false: nor do log-probabilities and ids tell a thought
+  std::string echo = {};        ///< stands before the answer
 };
 
 class ChatAnswer final : public Answer {
@@ -27,6 +27,8 @@ class ChatAnswer final : public Answer {
   const char* chunk_object() const override { return "chat.completion.chunk"; }
   void send_piece(Choice& choice, const api::AnswerPiece& piece);
   Json message_json(const Message& message) const;
+  bool hides_tokens(const Choice& choice) const;
+  void move_tokens(Choice& choice, Json* json) const;
 
   ChatWords words_;
   std::vector<Message> messages_;  ///< of a whole answer

@@ -62,6 +62,7 @@ Json CompletionAnswer::choice_json(Choice& choice, std::string text) {
                                                *plan().num_logprobs)
                                          : Json(nullptr);
   move_ids(choice, &json);
+  if (!std::exchange(written_[choice.index].has_shown_prompt, true)) put_prompt_ids(choice, &json);
   json["finish_reason"] = choice.finish_reason.empty() ? Json(nullptr) : Json(choice.finish_reason);
   json["stop_reason"] = choice.stop_reason;
   return json;

@@ -17,6 +17,7 @@ class CompletionAnswer final : public Answer {
     std::string text = {};                         ///< of a whole answer, all of it
     std::vector<api::PlacedLogprobs> tokens = {};  ///< not sent yet
     int64_t offset = 0;                            ///< characters that they gave so far
+    bool has_shown_prompt = false;                 ///< its ids
   };
   void begin_choice(Choice& choice) override;
   void take_piece(Choice& choice, const api::AnswerPiece& piece) override;

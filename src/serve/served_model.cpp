@@ -7,6 +7,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "infer/end_ids.h"
+#include "serve/prompt_text.h"
+#include "serve/token_limits.h"
+#include "text/judged_text.h"
 #include "text/query_and_document.h"
 
 namespace danlu::serve {
@@ -15,50 +18,9 @@ namespace {
 constexpr size_t kKeptEncoders = 16;
 constexpr size_t kTailTokens = 32;  // in which a prompt may open a thought
 
-/// Only these ids may come.
-class AllowedIds final : public text::TokenConstraint {
- public:
-  explicit AllowedIds(const std::vector<text::TokenId>& ids) {
-    for (const text::TokenId id : ids) {
-      const auto word = static_cast<size_t>(id) / 64;
-      if (word >= words_.size()) words_.resize(word + 1);
-      words_[word] |= uint64_t{1} << (static_cast<size_t>(id) % 64);
-    }
-  }
-  std::span<const uint64_t> allowed() override { return words_; }
-  void accept(text::TokenId) override {}
-  std::unique_ptr<text::TokenConstraint> clone() const override {
-    return std::make_unique<AllowedIds>(*this);
-  }
-
- private:
-  std::vector<uint64_t> words_;
-};
-
 bool has_media(const text::Conversation& conversation) {
   return std::any_of(conversation.messages.begin(), conversation.messages.end(),
                      [](const text::Message& message) { return !message.media.empty(); });
-}
-
-std::string trimmed_end(const std::string& text) {
-  const size_t end = text.find_last_not_of(" \t\r\n");
-  return end == text.npos ? "" : text.substr(0, end + 1);
-}
-
-/// A prompt that ends inside the last message. A word that no text has stands behind it while it is
-/// rendered: the message itself may also be a part of the marks that the template sets behind it.
-std::string rendered_into_last(const text::ChatEncoder& encoder, text::Conversation conversation) {
-  std::string& content = conversation.messages.back().content;
-  const bool has_text = !trimmed_end(content).empty();
-  const std::string mark = api::new_id("end");
-  content += mark;
-  const std::string rendered = encoder.render(conversation, /*add_generation_prompt=*/false);
-  const size_t at = rendered.rfind(mark);
-  if (!has_text || at == rendered.npos) {
-    throw api::Refusal("'continue_final_message': the template does not show the last message",
-                       "continue_final_message");
-  }
-  return trimmed_end(rendered.substr(0, at));
 }
 
 text::Conversation with_system(text::Conversation conversation, const std::string& system) {
@@ -67,10 +29,12 @@ text::Conversation with_system(text::Conversation conversation, const std::strin
   return conversation;
 }
 
-/// A request's variables of the template over those of the adapter that it names.
+/// A request's variables of the template over those of the adapter that it names. An effort says
+/// whether the model is to think, as in vLLM, where nothing else in the request does.
 Json with_arguments(const Json& of_request, const AdapterPrompt& own) {
-  if (own.template_arguments.empty()) return of_request;
-  Json all = own.template_arguments;
+  Json all = own.template_arguments.empty() ? Json::object() : own.template_arguments;
+  const auto effort = of_request.find("reasoning_effort");
+  if (effort != of_request.end()) all["enable_thinking"] = *effort != "none";
   all.update(of_request);
   return all;
 }
@@ -88,26 +52,34 @@ auto of_messages(const Read& read) {
 
 void encode_chat(const ModelDescription& model, const text::ChatEncoder& encoder,
                  const text::Conversation& conversation, infer::Request* request) {
+  // A model that sees reads texts as others do where an answer follows an answer.
+  const bool follows_answer =
+      !has_media(conversation) && conversation.messages.back().role == "assistant";
   of_messages([&] {
-    if (model.encode_media)
+    if (model.encode_media && !follows_answer)
       return model.encode_media(encoder, conversation, model.max_model_len, request);
-    request->prompt = encoder.encode_prompt(conversation);
+    request->prompt = prompt_ids(*model.tokenizer, encoder, conversation);
   });
 }
 
-/// Clients send `reasoning_effort` to every model; a template that knows no such variable is asked
-/// without it, as Jinja's pass over it.
+/// Clients send `reasoning_effort` to every model; a template that knows no such variable, or none
+/// that follows from it, is asked without it, as Jinja's pass over it.
 std::shared_ptr<const text::ChatEncoder> made_encoder(const ModelDescription& model,
-                                                      const Json& arguments,
+                                                      const Json& arguments, bool thinks_by_effort,
                                                       const std::string* chat_template) {
+  Json others = arguments;
   try {
-    return model.make_encoder(arguments, chat_template);
-  } catch (const UsageError&) {
-    if (!arguments.contains("reasoning_effort")) throw;
-    Json others = arguments;
-    others.erase("reasoning_effort");
     return model.make_encoder(others, chat_template);
+  } catch (const UsageError&) {
+    if (others.erase("reasoning_effort") == 0) throw;
   }
+  try {
+    return model.make_encoder(others, chat_template);
+  } catch (const UsageError&) {
+    if (!thinks_by_effort) throw;
+  }
+  others.erase("enable_thinking");
+  return model.make_encoder(others, chat_template);
 }
 
 std::vector<text::TokenId> all_stops(const ModelDescription& model) {
@@ -158,7 +130,8 @@ std::vector<api::ModelCard> ServedModel::cards() const {
                      .max_model_len = model_.max_model_len,
                      .sees = model_.encode_media != nullptr,
                      .completes = model_.completes,
-                     .ranks = model_.ranking.has_value()});
+                     .ranks = model_.ranking.has_value(),
+                     .judges = model_.judging.has_value()});
   }
   for (const ServedAdapter& adapter : adapters_.all()) {
     cards.push_back({.id = adapter.name,
@@ -168,20 +141,24 @@ std::vector<api::ModelCard> ServedModel::cards() const {
                      .max_model_len = model_.max_model_len,
                      .sees = model_.encode_media != nullptr,
                      .completes = model_.completes,
-                     .ranks = model_.ranking.has_value()});
+                     .ranks = model_.ranking.has_value(),
+                     .judges = model_.judging.has_value()});
   }
   return cards;
 }
 
 std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
-    const Json& arguments, const std::string* chat_template) const {
+    const Json& of_request, const AdapterPrompt& own, const std::string* chat_template) const {
+  const Json arguments = with_arguments(of_request, own);
   if (arguments.empty() && !chat_template) {
     if (model_.encoder) return model_.encoder;
     throw api::Refusal(
         "the model has no chat template: start the server with --template, or use /v1/completions",
         "messages");
   }
-  const std::string key = dump_text(arguments) + (chat_template ? *chat_template : "");
+  const bool thinks_by_effort = !of_request.contains("enable_thinking");
+  const std::string key =
+      dump_text(arguments) + (thinks_by_effort ? "" : "!") + (chat_template ? *chat_template : "");
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(encoders_.begin(), encoders_.end(),
@@ -195,7 +172,7 @@ std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
     throw api::Refusal("the model has no chat template", "messages");
   // Others need not wait while a template is parsed; two that ask for one at a time make two.
   const std::shared_ptr<const text::ChatEncoder> made =
-      made_encoder(model_, arguments, chat_template);
+      made_encoder(model_, arguments, thinks_by_effort, chat_template);
   const std::lock_guard lock(mutex_);
   encoders_.emplace_front(key, made);
   if (encoders_.size() > kKeptEncoders) encoders_.pop_back();
@@ -229,30 +206,33 @@ BuiltPrompt ServedModel::chat_prompt(const api::ChatRequest& wish) const {
   const AdapterPrompt own = prompt_of(wish.model);
   text::Conversation conversation = with_system(wish.conversation, own.system);
   if (wish.tool_choice.kind == api::ToolChoice::Kind::kNone) conversation.tools = nullptr;
-  const auto encoder = encoder_for(with_arguments(wish.template_arguments, own),
+  const auto encoder = encoder_for(wish.template_arguments, own,
                                    wish.chat_template ? &*wish.chat_template : nullptr);
   const bool sees = has_media(conversation);
   if (sees && !model_.encode_media)
     throw api::Refusal("this model reads text alone: 'image_url' is not for it", "messages");
-  if (wish.adds_generation_prompt) {
+  if (wish.end == api::PromptEnd::kNewAnswer && !wish.adds_special.value_or(false)) {
     encode_chat(model_, *encoder, conversation, &built.request);
   } else {
     if (sees) {
-      throw api::Refusal("'continue_final_message' does not go with pictures",
-                         "continue_final_message");
+      const char* const field = wish.continues_last()                    ? "continue_final_message"
+                                : wish.end == api::PromptEnd::kNewAnswer ? "add_special_tokens"
+                                                                         : "add_generation_prompt";
+      throw api::Refusal(fmt::format("'{}' does not go with pictures", field), field);
     }
-    const std::string text = of_messages([&] {
-      return wish.continues_last ? rendered_into_last(*encoder, conversation)
-                                 : encoder->render(conversation, /*add_generation_prompt=*/false);
-    });
-    if (wish.continues_last && wish.echoes) built.echo = conversation.messages.back().content;
+    const std::string text =
+        of_messages([&] { return rendered(*encoder, conversation, wish.end); });
+    if (wish.continues_last() && wish.echoes) built.echo = conversation.messages.back().content;
     built.request.prompt =
         model_.tokenizer->encode(text, /*add_special=*/wish.adds_special.value_or(false));
   }
   const std::vector<text::TokenId> stops = encoder->stop_ids();
   built.request.stop_ids = stops;
-  fit_prompt(wish.truncate_prompt, wish.max_tokens.value_or(1), &built.request);
-  if (model_.splits_reasoning && !wish.continues_last) {
+  fit_prompt(most_tokens(wish.truncate_prompt, wish.max_tokens.value_or(1)), wish.keeps_beginning,
+             &built.request);
+  if (model_.splits_reasoning && wish.continues_last()) {
+    built.thought = api::thought_within(conversation.messages.back().content);
+  } else if (model_.splits_reasoning) {
     const auto& ids = built.request.prompt;
     const size_t tail = std::min(ids.size(), kTailTokens);
     built.thought = api::thought_after(
@@ -274,7 +254,8 @@ BuiltPrompt ServedModel::completion_prompt(const api::CompletionRequest& wish,
     if (wish.echoes) built.echo = model_.tokenizer->decode(built.request.prompt);
   }
   if (built.request.prompt.empty()) throw api::Refusal("'prompt' is empty", "prompt");
-  fit_prompt(wish.truncate_prompt, wish.max_tokens.value_or(1), &built.request);
+  fit_prompt(most_tokens(wish.truncate_prompt, wish.max_tokens.value_or(1)), wish.keeps_beginning,
+             &built.request);
   return built;
 }
 
@@ -283,12 +264,36 @@ std::vector<text::TokenId> ServedModel::tokenize(const api::TokenizeRequest& req
   if (has_media(request.conversation))
     throw api::Refusal("pictures have no token ids of their own", "messages");
   const AdapterPrompt own = prompt_of(request.model);
-  const auto encoder = encoder_for(with_arguments(request.template_arguments, own), nullptr);
+  const auto encoder = encoder_for(request.template_arguments, own, nullptr);
   const text::Conversation conversation = with_system(request.conversation, own.system);
   return of_messages([&] {
-    if (request.adds_generation_prompt) return encoder->encode_prompt(conversation);
-    return model_.tokenizer->encode(encoder->render(conversation, false), /*add_special=*/false);
+    if (request.end == api::PromptEnd::kNewAnswer)
+      return prompt_ids(*model_.tokenizer, *encoder, conversation);
+    return model_.tokenizer->encode(rendered(*encoder, conversation, request.end),
+                                    /*add_special=*/false);
   });
+}
+
+std::vector<text::TokenId> ServedModel::embedded_tokens(const api::EmbeddingRequest& wish,
+                                                        const std::string& text) const {
+  refuse_long_text(text.size(), wish.truncate_prompt, "input");
+  const auto most = most_tokens(wish.truncate_prompt, /*for_answer=*/0);
+  if (model_.embeds_by_template && model_.encoder) {
+    const auto asked = [&](const std::string& said) {
+      text::Conversation conversation;
+      conversation.messages.push_back({"user", said});
+      return of_messages(
+          [&] { return model_.encoder->encode_prompt(with_system(conversation, model_.system)); });
+    };
+    std::vector<text::TokenId> ids = asked(text);
+    const int64_t excess = std::ssize(ids) - most.value_or(std::ssize(ids));
+    return excess > 0 && wish.keeps_beginning
+               ? asked(without_last_tokens(*model_.tokenizer, text, excess))
+               : ids;
+  }
+  if (most && wish.keeps_beginning && wish.adds_special)
+    return beginning_of(*model_.tokenizer, text, *most);
+  return model_.tokenizer->encode(text, wish.adds_special);
 }
 
 std::vector<infer::EngineRequest> ServedModel::embedding_requests(
@@ -298,20 +303,14 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
     infer::EngineRequest& one = requests.emplace_back();
     std::vector<text::TokenId>& ids = one.request.prompt;
     if (const auto* text = std::get_if<std::string>(&input)) {
-      refuse_long_text(text->size(), wish.truncate_prompt, "input");
-      ids = model_.embeds_by_template && model_.encoder
-                ? of_messages([&] {
-                    text::Conversation asked;
-                    asked.messages.push_back({"user", *text});
-                    return model_.encoder->encode_prompt(with_system(asked, model_.system));
-                  })
-                : model_.tokenizer->encode(*text, wish.adds_special);
+      ids = embedded_tokens(wish, *text);
     } else {
       ids = std::get<std::vector<text::TokenId>>(input);
       check_ids(ids, "input");
     }
     if (ids.empty()) throw api::Refusal("'input' is empty", "input");
-    fit_prompt(wish.truncate_prompt, /*for_answer=*/0, &one.request);
+    fit_prompt(most_tokens(wish.truncate_prompt, /*for_answer=*/0), wish.keeps_beginning,
+               &one.request);
     require_length(ids, "input");
     one.request.max_new_tokens = 0;
     one.pooling = model_.pooling;
@@ -332,7 +331,63 @@ void ServedModel::require_length(const std::vector<text::TokenId>& ids, const ch
 
 void ServedModel::require_words() const {
   if (model_.completes) return;
+  if (model_.judging) {
+    throw api::Refusal("this model says what texts are: POST /classify or /v1/chat/completions",
+                       "model", 400);
+  }
   throw api::Refusal("this model gives scores alone: POST /v1/rerank or /v1/score", "model", 400);
+}
+
+void ServedModel::require_known_calls(const api::ChatRequest& wish) const {
+  const bool may_call = wish.tool_choice.kind == api::ToolChoice::Kind::kAuto;
+  if (!may_call || model_.tool_format || model_.leaves_calls) return;
+  throw api::Refusal(
+      "'tools': how this model writes calls is not known: start the server with "
+      "--tool_call_parser NAME, or with none, which leaves them in the text",
+      "tools");
+}
+
+std::vector<text::TokenId> ServedModel::judged_tokens(
+    const std::variant<std::string, std::vector<text::TokenId>, text::Conversation>& input,
+    const std::optional<int64_t>& truncate) const {
+  if (const auto* ids = std::get_if<std::vector<text::TokenId>>(&input)) {
+    check_ids(*ids, "input");
+    return *ids;
+  }
+  text::Conversation asked;
+  if (const auto* text = std::get_if<std::string>(&input)) {
+    refuse_long_text(text->size(), truncate, "input");
+    asked.messages.push_back({"user", *text});
+  } else {
+    asked = std::get<text::Conversation>(input);
+    if (has_media(asked)) throw api::Refusal("texts alone are judged", "messages");
+  }
+  return of_messages([&] {
+    return text::judged_ids(asked, model_.tokenizer.get(), model_.judging->encoder.get());
+  });
+}
+
+std::vector<infer::EngineRequest> ServedModel::judging_requests(
+    const api::ClassifyRequest& wish) const {
+  const infer::AdapterPtr adapter = adapter_named(wish.model);
+  if (!model_.judging) {
+    throw api::Refusal("this model sorts no texts: a model of danlu sft --task_type seq_cls does",
+                       "model");
+  }
+  std::vector<infer::EngineRequest> requests;
+  for (const auto& input : wish.inputs) {
+    infer::EngineRequest& one = requests.emplace_back();
+    one.request.prompt = judged_tokens(input, wish.truncate_prompt);
+    if (one.request.prompt.empty()) throw api::Refusal("'input' is empty", "input");
+    fit_prompt(most_tokens(wish.truncate_prompt, /*for_answer=*/0), wish.keeps_beginning,
+               &one.request);
+    require_length(one.request.prompt, "input");
+    one.request.max_new_tokens = 0;
+    one.pooling = infer::Pooling::kLast;
+    one.priority = wish.priority;
+    one.adapter = adapter;
+  }
+  return requests;
 }
 
 std::vector<text::TokenId> ServedModel::pair_tokens(const api::RankRequest& wish,
@@ -384,19 +439,27 @@ void ServedModel::check_ids(const std::vector<text::TokenId>& ids, const char* p
   }
 }
 
-void ServedModel::fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
+std::optional<int64_t> ServedModel::most_tokens(const std::optional<int64_t>& truncate,
+                                                int64_t for_answer) const {
+  if (!truncate || *truncate >= 0) return truncate;
+  if (model_.max_model_len == 0) return std::nullopt;
+  return std::max<int64_t>(1, model_.max_model_len - for_answer);
+}
+
+void ServedModel::fit_prompt(const std::optional<int64_t>& most, bool keeps_beginning,
                              infer::Request* request) const {
-  if (!truncate) return;
+  if (!most) return;
   if (!request->pictures.empty())
     throw api::Refusal("'truncate_prompt_tokens' does not go with pictures",
                        "truncate_prompt_tokens");
-  int64_t most = *truncate;
-  if (most < 0) {
-    if (model_.max_model_len == 0) return;
-    most = std::max<int64_t>(1, model_.max_model_len - for_answer);
+  std::vector<text::TokenId>& ids = request->prompt;
+  const auto begin = ids.begin(), end = ids.end();
+  if (std::ssize(ids) <= *most) return;
+  if (keeps_beginning) {
+    ids.erase(begin + *most, end);
+  } else {
+    ids.erase(begin, end - *most);
   }
-  const auto size = static_cast<int64_t>(request->prompt.size());
-  if (size > most) request->prompt.erase(request->prompt.begin(), request->prompt.end() - most);
 }
 
 int64_t ServedModel::room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const {
@@ -427,6 +490,7 @@ infer::SamplingParams ServedModel::sampling_of(const api::SamplingWish& wish, ui
   if (wish.top_p) params.top_p = std::max(*wish.top_p, kLeastMass);
   if (wish.min_p) params.min_p = std::min(*wish.min_p, 1 - kLeastMass);
   if (wish.repetition_penalty) params.repetition_penalty = *wish.repetition_penalty;
+  if (wish.draws && (!*wish.draws || !wish.temperature)) params.do_sample = *wish.draws;
   params.seed = wish.seed ? static_cast<uint64_t>(*wish.seed) : seed;
   return params;
 }
@@ -469,8 +533,7 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   one.priority = wish.priority;
   one.prompt_number = wish.num_choices > 1 ? prompt_number : 0;
   std::shared_ptr<text::TokenConstraint> shared = constraint;
-  if (!wish.sampling.allowed_ids.empty())
-    shared = std::make_shared<AllowedIds>(wish.sampling.allowed_ids);
+  if (!wish.sampling.allowed_ids.empty()) shared = allowed_ids(wish.sampling.allowed_ids);
   std::vector<infer::EngineRequest> all;
   for (int64_t i = 0; i < wish.num_choices; ++i) {
     infer::EngineRequest& choice = all.emplace_back(one);

@@ -9,15 +9,17 @@
 #include <utility>
 #include <vector>
 
+#include "api/classify_request.h"
 #include "api/completion_request.h"
 #include "api/embedding_request.h"
 #include "api/rank_request.h"
 #include "api/reasoning.h"
 #include "api/refusal.h"
 #include "api/responses.h"
+#include "arch/score_head.h"
 #include "infer/engine.h"
 #include "serve/constraints.h"
-#include "serve/rank_answer.h"
+#include "serve/numbers_answer.h"
 #include "serve/served_adapters.h"
 #include "text/conversation.h"
 #include "text/tool_format.h"
@@ -38,9 +40,19 @@ using EncodeMedia = std::function<void(const text::ChatEncoder&, const text::Con
 /// max_tokens holds them, and one of an answer.
 void refuse_many_visual_tokens(int64_t max_tokens, int64_t count, int64_t tokens);
 
+/// How a model with a head in place of the vocabulary's sorts texts, or rewards answers.
+struct Judging {
+  NumbersOf numbers_of = {};
+  arch::LabelProblem problem = arch::LabelProblem::kNumbers;  ///< settled
+  std::vector<std::string> names = {};                        ///< of the numbers
+  /// How texts are written; null: as they stand, without a template.
+  std::shared_ptr<const text::ChatEncoder> encoder = {};
+};
+
 /// How a model says how well a document goes with a query.
 struct Ranking {
-  ScoreOf score_of = {};
+  /// A pair's number from the model's last hidden state.
+  std::function<double(const std::vector<float>& hidden)> score_of = {};
   /// How a query and a document are written; null: one behind the other, without a template.
   std::shared_ptr<const text::ChatEncoder> encoder = {};
   bool activates = true;  ///< numbers go through the sigmoid, where a request does not say
@@ -61,6 +73,7 @@ struct ModelDescription {
   int64_t max_model_len = 0;           ///< prompt and answer; 0: no limit
   std::string system = {};             ///< of conversations without a system message
   std::optional<text::ToolFormat> tool_format = {};
+  bool leaves_calls = false;  ///< without a tool_format: calls are to stay in the text
   bool splits_reasoning = true;
   int64_t created_s = 0;
   std::vector<ServedAdapter> adapters = {};
@@ -68,6 +81,7 @@ struct ModelDescription {
   infer::Pooling pooling = infer::Pooling::kLast;  ///< of embeddings
   bool embeds_by_template = false;                 ///< a text that is embedded is a user's message
   std::optional<Ranking> ranking = {};             ///< empty: it ranks nothing
+  std::optional<Judging> judging = {};             ///< empty: it judges no texts
   bool completes = true;  ///< false: it has no head of the vocabulary, and gives numbers alone
 };
 
@@ -105,8 +119,12 @@ class ServedModel {
   std::vector<infer::EngineRequest> embedding_requests(const api::EmbeddingRequest& request) const;
   /// One request for each pair. Errors: Refusal where the model does not rank.
   std::vector<infer::EngineRequest> rank_requests(const api::RankRequest& request) const;
+  /// One request for each text. Errors: Refusal where the model judges none.
+  std::vector<infer::EngineRequest> judging_requests(const api::ClassifyRequest& request) const;
   /// Errors: Refusal where the model gives numbers alone.
   void require_words() const;
+  /// Errors: Refusal where a chat may call its tools and nothing knows how it writes calls.
+  void require_known_calls(const api::ChatRequest& request) const;
   /// The requests of n choices, with sampling, rules, lengths and stops. seed: where the wish has
   /// none. prompt_number: of the request's prompts this is the first, the second, …
   std::vector<infer::EngineRequest> engine_requests(
@@ -114,15 +132,27 @@ class ServedModel {
       const std::shared_ptr<text::TokenConstraint>& constraint, int64_t prompt_number = 1) const;
 
  private:
+  /// arguments: the request's, over those of the adapter that it names.
   std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,
+                                                       const AdapterPrompt& own,
                                                        const std::string* chat_template) const;
   /// Words of the adapter of this name; else of the base model.
   AdapterPrompt prompt_of(const std::string& name) const;
   void refuse_long_text(size_t bytes, const std::optional<int64_t>& truncate,
                         const char* param) const;
-  /// truncate: the request's truncate_prompt. for_answer: tokens that must have room after it.
-  void fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
+  /// How many tokens of a prompt the request's truncate_prompt leaves; none: all. for_answer:
+  /// tokens that must have room after it.
+  std::optional<int64_t> most_tokens(const std::optional<int64_t>& truncate,
+                                     int64_t for_answer) const;
+  /// Cuts the prompt to so many, at its end (keeps_beginning) or its beginning.
+  void fit_prompt(const std::optional<int64_t>& most, bool keeps_beginning,
                   infer::Request* request) const;
+  /// A text that becomes a vector, as ids.
+  std::vector<text::TokenId> embedded_tokens(const api::EmbeddingRequest& request,
+                                             const std::string& text) const;
+  std::vector<text::TokenId> judged_tokens(
+      const std::variant<std::string, std::vector<text::TokenId>, text::Conversation>& input,
+      const std::optional<int64_t>& truncate) const;
   /// The tokens of a pair, of whose document as much is left out as the request's truncate_prompt
   /// asks for.
   std::vector<text::TokenId> pair_tokens(const api::RankRequest& request, size_t pair) const;

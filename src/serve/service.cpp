@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "serve/chat_answer.h"
 #include "serve/completion_answer.h"
-#include "serve/embedding_answer.h"
+#include "serve/token_limits.h"
 
 namespace danlu::serve {
 namespace {
@@ -97,11 +97,6 @@ std::string told_id(const http::Exchange& exchange) {
       id && id->size() <= kLongestId &&
       std::all_of(id->begin(), id->end(), [](char c) { return c > ' ' && c < 0x7f; });
   return is_word ? *id : "";
-}
-
-/// What the body says of it first.
-std::string id_wish(const http::Exchange& exchange, const std::string& in_body) {
-  return in_body.empty() ? told_id(exchange) : in_body;
 }
 
 /// Each token of a prompt takes some hundred bytes for each of its likeliest, until all is written.
@@ -203,8 +198,8 @@ void Service::add_routes(http::Router* router) {
     std::string text(message);
     if (status == 404)
       text +=
-          ": /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score and "
-          "/v1/models are here";
+          ": /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, "
+          "/classify and /v1/models are here";
     return response_of(status, api::error_json(status, text));
   });
   add(router, "POST", "/v1/chat/completions", &Service::chat);
@@ -213,6 +208,7 @@ void Service::add_routes(http::Router* router) {
   for (const char* path : {"/v1/rerank", "/rerank", "/v2/rerank"})
     add(router, "POST", path, &Service::rerank);
   for (const char* path : {"/v1/score", "/score"}) add(router, "POST", path, &Service::score);
+  add(router, "POST", "/classify", &Service::classify);
   if (model_.description().load_adapter) {
     add(router, "POST", "/v1/load_lora_adapter", &Service::load_adapter, http::Pace::kSlow);
     add(router, "POST", "/v1/unload_lora_adapter", &Service::unload_adapter, http::Pace::kSlow);
@@ -228,9 +224,10 @@ void Service::add_routes(http::Router* router) {
   add(router, "GET", "/metrics", &Service::show_metrics, http::Pace::kPrompt);
 }
 
-api::AnswerHead Service::head_of(const std::string& model, const std::string& request_id,
-                                 const char* prefix) const {
-  return {.id = request_id.empty() ? api::new_id(prefix) : prefix + request_id,
+api::AnswerHead Service::head_of(const http::Exchange& exchange, const std::string& model,
+                                 const std::string& request_id, const char* prefix) const {
+  const std::string id = request_id.empty() ? told_id(exchange) : request_id;
+  return {.id = id.empty() ? api::new_id(prefix) : prefix + id,
           .model = model.empty() ? model_.description().names.front() : model,
           .created_s = static_cast<int64_t>(unix_now_s())};
 }
@@ -239,17 +236,21 @@ void Service::chat(const http::ExchangePtr& exchange) {
   const api::ChatRequest wish =
       api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
-  model_.require_words();
   warn_of_unread(wish.unread);
+  if (model_.description().judging) return judge(exchange, wish);
+  model_.require_words();
+  model_.require_known_calls(wish);
   BuiltPrompt built = model_.chat_prompt(wish);
-  AnswerPlan plan = plan_of(exchange, model_, wish,
-                            head_of(wish.model, id_wish(*exchange, wish.request_id), "chatcmpl-"));
+  AnswerPlan plan =
+      plan_of(exchange, model_, wish, head_of(*exchange, wish.model, wish.request_id, "chatcmpl-"));
   plan.prompts.push_back(built.request.prompt);
   plan.reader.thought = built.thought;
-  plan.continues_text = wish.continues_last;
+  plan.continues_text = wish.continues_last();
+  plan.names_call = wish.tool_choice.kind == api::ToolChoice::Kind::kNamed;
   if (wish.tool_choice.kind != api::ToolChoice::Kind::kNone) {
     plan.reader.tool_format = model_.description().tool_format;
     plan.reader.tools = wish.conversation.tools;
+    plan.reader.one_call = !wish.calls_in_parallel;
   }
   std::shared_ptr<text::TokenConstraint> constraint = model_.constraints().of_form(wish.form);
   if (!constraint) {
@@ -258,8 +259,13 @@ void Service::chat(const http::ExchangePtr& exchange) {
     // streamed.
     if (constraint) plan.reader.whole_calls = false;
   }
-  // Where a form is asked for all of the answer has it: nothing is thought before.
-  if (constraint) plan.reader.thought = api::Thought::kNone;
+  if (constraint) {
+    // What the client does not see is not thought, as in vLLM.
+    const api::Thought before = wish.shows_reasoning ? built.thought : api::Thought::kNone;
+    const auto form = behind_thought(constraint, before, model_.description().tokenizer);
+    plan.reader.thought = form == constraint ? api::Thought::kNone : before;
+    constraint = form;
+  }
   auto requests = model_.engine_requests(wish, std::move(built.request), random_seed(), constraint);
   refuse_many_logprobs(requests);
   auto receiver = std::make_shared<ChatAnswer>(
@@ -279,19 +285,19 @@ void Service::complete(const http::ExchangePtr& exchange) {
   require_places(wish.prompts.size() * static_cast<size_t>(wish.num_choices));
   if (loop_.is_full()) return respond_busy(exchange, loop_.is_dead());
   const auto constraint = model_.constraints().of_form(wish.form);
-  AnswerPlan plan = plan_of(exchange, model_, wish,
-                            head_of(wish.model, id_wish(*exchange, wish.request_id), "cmpl-"));
+  AnswerPlan plan =
+      plan_of(exchange, model_, wish, head_of(*exchange, wish.model, wish.request_id, "cmpl-"));
   plan.drops_answer = wish.max_tokens == 0;
   plan.continues_text = true;
   std::vector<std::string> echoes;
   std::vector<infer::EngineRequest> requests;
-  const uint64_t seed = random_seed();
   for (const api::Prompt& prompt : wish.prompts) {
     BuiltPrompt built = model_.completion_prompt(wish, prompt);
     plan.prompts.push_back(built.request.prompt);
     if (wish.echoes) echoes.push_back(std::move(built.echo));
+    // Equal prompts are asked for unlike answers.
     for (infer::EngineRequest& request : model_.engine_requests(
-             wish, std::move(built.request), seed, constraint, std::ssize(plan.prompts))) {
+             wish, std::move(built.request), random_seed(), constraint, std::ssize(plan.prompts))) {
       // As many as either of the two asks for.
       if (wish.echoes && wish.num_logprobs)
         request.num_prompt_logprobs =
@@ -356,56 +362,6 @@ void Service::submit_seeing(const http::ExchangePtr& exchange,
   if (!pictures_.add(std::move(job))) respond_busy(exchange, /*is_dead=*/false);
 }
 
-void Service::embed(const http::ExchangePtr& exchange) {
-  const api::EmbeddingRequest wish =
-      api::read_embedding_request(api::parse_body(exchange->request().body), settings_.limits);
-  if (wish.dimensions) {
-    throw api::Refusal(
-        "'dimensions': this model's vectors have one length, and parts of them mean "
-        "nothing",
-        "dimensions");
-  }
-  std::vector<infer::EngineRequest> requests = model_.embedding_requests(wish);
-  std::vector<int64_t> tokens;
-  for (const infer::EngineRequest& request : requests)
-    tokens.push_back(std::ssize(request.request.prompt));
-  submit(exchange, std::move(requests),
-         std::make_shared<EmbeddingAnswer>(
-             exchange, head_of(wish.model, id_wish(*exchange, wish.request_id), "embd-"),
-             wish.in_base64, std::move(tokens)));
-}
-
-void Service::rerank(const http::ExchangePtr& exchange) {
-  const api::RankRequest wish =
-      api::read_rerank_request(api::parse_body(exchange->request().body), settings_.limits);
-  const api::AnswerHead head = head_of(wish.model, id_wish(*exchange, wish.request_id), "rerank-");
-  rank(exchange, wish, [head, wish](const std::vector<double>& scores, int64_t tokens) {
-    return api::rerank_json(head, wish, scores, tokens);
-  });
-}
-
-void Service::score(const http::ExchangePtr& exchange) {
-  const api::RankRequest wish =
-      api::read_score_request(api::parse_body(exchange->request().body), settings_.limits);
-  const api::AnswerHead head = head_of(wish.model, id_wish(*exchange, wish.request_id), "score-");
-  rank(exchange, wish, [head](const std::vector<double>& scores, int64_t tokens) {
-    return api::scores_json(head, scores, tokens);
-  });
-}
-
-void Service::rank(const http::ExchangePtr& exchange, const api::RankRequest& wish,
-                   RankAnswer::MakeJson json) {
-  std::vector<infer::EngineRequest> requests = model_.rank_requests(wish);
-  const Ranking& ranking = *model_.description().ranking;
-  std::vector<int64_t> tokens;
-  for (const infer::EngineRequest& request : requests)
-    tokens.push_back(std::ssize(request.request.prompt));
-  submit(exchange, std::move(requests),
-         std::make_shared<RankAnswer>(exchange, ranking.score_of,
-                                      wish.activates.value_or(ranking.activates), std::move(tokens),
-                                      std::move(json)));
-}
-
 OpenedAdapter Service::adapter_at(const api::LoadAdapterRequest& wish) const {
   try {
     return model_.description().load_adapter(wish.path);
@@ -466,6 +422,7 @@ void Service::tokenize(const http::ExchangePtr& exchange) {
   const api::TokenizeRequest wish =
       api::read_tokenize_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
+  warn_of_unread(wish.unread);
   const std::vector<text::TokenId> ids = model_.tokenize(wish);
   Json json = {{"count", ids.size()},
                {"max_model_len", model_.description().max_model_len},
@@ -485,6 +442,7 @@ void Service::detokenize(const http::ExchangePtr& exchange) {
   const api::DetokenizeRequest wish =
       api::read_detokenize_request(api::parse_body(exchange->request().body));
   model_.require_name(wish.model);
+  warn_of_unread(wish.unread);
   respond_json(exchange, {{"prompt", model_.description().tokenizer->decode(wish.ids)}});
 }
 

@@ -29,9 +29,9 @@ class Service {
   /// The loop outlives this, and this the server whose router has its routes.
   Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings);
 
-  /// /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, /v1/models,
-  /// /tokenize, /detokenize, /health, /ping, /version, /metrics; /v1/load_lora_adapter and
-  /// /v1/unload_lora_adapter where the model can load them. Errors in OpenAI's shape.
+  /// /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, /classify,
+  /// /v1/models, /tokenize, /detokenize, /health, /ping, /version, /metrics; /v1/load_lora_adapter
+  /// and /v1/unload_lora_adapter where the model can load them. Errors in OpenAI's shape.
   void add_routes(http::Router* router);
 
   /// Each answer under way ends now with an error (503), in a stream before `[DONE]`, and so does
@@ -46,10 +46,15 @@ class Service {
   void chat(const http::ExchangePtr& exchange);
   void complete(const http::ExchangePtr& exchange);
   void embed(const http::ExchangePtr& exchange);
+  void classify(const http::ExchangePtr& exchange);
+  /// A chat with a model that has no words.
+  void judge(const http::ExchangePtr& exchange, const api::ChatRequest& wish);
   void rerank(const http::ExchangePtr& exchange);
   void score(const http::ExchangePtr& exchange);
   void rank(const http::ExchangePtr& exchange, const api::RankRequest& wish,
-            RankAnswer::MakeJson json);
+            const std::function<Json(const std::vector<double>& scores, int64_t tokens)>& json);
+  void submit_judged(const http::ExchangePtr& exchange, const api::ClassifyRequest& wish,
+                     NumbersAnswer::MakeJson json);
   void load_adapter(const http::ExchangePtr& exchange);
   void unload_adapter(const http::ExchangePtr& exchange);
   void list_models(const http::ExchangePtr& exchange);
@@ -72,8 +77,9 @@ class Service {
   void warn_of_unread(const std::map<std::string, std::string>& fields);
   /// Errors: those of the loader; Refusal where its files cannot be read.
   OpenedAdapter adapter_at(const api::LoadAdapterRequest& wish) const;
-  api::AnswerHead head_of(const std::string& model, const std::string& request_id,
-                          const char* prefix) const;
+  /// request_id: what the body says of it; else the exchange's header, else a new one.
+  api::AnswerHead head_of(const http::Exchange& exchange, const std::string& model,
+                          const std::string& request_id, const char* prefix) const;
 
   ServedModel& model_;
   EngineLoop& loop_;

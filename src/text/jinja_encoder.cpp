@@ -6,6 +6,7 @@
 #include <atomic>
 #include <ctime>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -36,6 +37,8 @@ class JinjaEncoder final : public ChatEncoder {
     hash_ = hash_bytes(
         arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
         hash_bytes(source, kMaskRules));
+    find_roles_in_parts();
+    if (!roles_in_parts_.empty()) hash_ = hash_bytes("parts", hash_);
     find_stop_ids();
   }
 
@@ -58,6 +61,12 @@ class JinjaEncoder final : public ChatEncoder {
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     if (!conversation.messages.empty() && conversation.messages.back().role == "assistant") {
       throw DataError(tr("a prompt must not end with a message of the assistant"));
+    }
+    if (hides_users_) {
+      throw DataError(
+          tr("the chat template of {} shows no message of a user, neither as a text nor as a list "
+             "of parts",
+             origin_));
     }
     return tokenizer_->encode(render(conversation, true), false);
   }
@@ -120,12 +129,23 @@ class JinjaEncoder final : public ChatEncoder {
       }
     }
 
-    static Value message_value(const Message& message, const std::string* content) {
+    /// A text, or what stands for it where the template walks through parts.
+    Value content_value(const std::string& role, const std::string& text) const {
+      // What a tool says is written as what a user says.
+      const bool is_known = role == "system" || role == "assistant";
+      if (!encoder.roles_in_parts_.contains(is_known ? role : "user")) return Value::string(text);
+      jinja::DictEntries part;
+      part.emplace_back(Value::string("type"), Value::string("text"));
+      part.emplace_back(Value::string("text"), Value::string(text));
+      return Value::list({Value::dict(std::move(part))});
+    }
+
+    Value message_value(const Message& message, const std::string* content) const {
       jinja::DictEntries entries;
       entries.reserve(2 + message.extra.size());
       entries.emplace_back(Value::string("role"), Value::string(message.role));
       entries.emplace_back(Value::string("content"),
-                           Value::string(content ? *content : message.content));
+                           content_value(message.role, content ? *content : message.content));
       for (const auto& [key, value] : message.extra.items()) {
         if (content && key == "content") continue;
         if (message.role == "user" && (key == "instruction" || key == "input")) continue;
@@ -154,7 +174,7 @@ class JinjaEncoder final : public ChatEncoder {
     renderer.render_with_contents = [&](const std::map<size_t, std::string>& contents) {
       ValueList messages = session.messages;
       for (const auto& [message, content] : contents)
-        messages[message] = Session::message_value(conversation.messages[message], &content);
+        messages[message] = session.message_value(conversation.messages[message], &content);
       return session.render(std::move(messages), false).text;
     };
     renderer.render_without = [&](size_t message) {
@@ -252,6 +272,39 @@ class JinjaEncoder final : public ChatEncoder {
     if (auto text = tokenizer_->id_to_token(*id)) closers_.push_back(std::move(*text));
   }
 
+  /// Whether a text that `role` says in a plain conversation is in what the template writes; none:
+  /// it cannot write that conversation.
+  std::optional<bool> shows(const std::string& role) const {
+    const std::string said = "danlu-probe-2b81d6";
+    Conversation probe;
+    if (role == "assistant") probe.messages.push_back({.role = "user", .content = "a"});
+    probe.messages.push_back({.role = role, .content = said});
+    if (role == "system") probe.messages.push_back({.role = "user", .content = "a"});
+    try {
+      return render(probe, false).find(said) != std::string::npos;
+    } catch (const DataError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// A template that walks through the parts of a message shows nothing of a text.
+  void find_roles_in_parts() {
+    const std::optional<bool> as_text = shows("user");
+    if (as_text == true) return;
+    roles_in_parts_.insert("user");
+    const std::optional<bool> in_parts = shows("user");
+    if (in_parts != true) {
+      roles_in_parts_.clear();
+      hides_users_ = as_text && in_parts;
+      return;
+    }
+    for (const char* role : {"system", "assistant"}) {
+      if (shows(role) == true) continue;
+      roles_in_parts_.insert(role);
+      if (shows(role) != true) roles_in_parts_.erase(role);
+    }
+  }
+
   /// EOS, and the special token or the text that a plain answer ends with.
   void find_stop_ids() {
     add_stop(tokenizer_->eos_id());
@@ -283,6 +336,8 @@ class JinjaEncoder final : public ChatEncoder {
   Json arguments_;
   SpecialIndex special_;
   bool knows_calls_;  ///< the template speaks of tool_calls
+  std::set<std::string> roles_in_parts_;  ///< whose texts the template wants as lists of parts
+  bool hides_users_ = false;
   uint64_t hash_ = 0;
   std::vector<TokenId> stop_ids_;
   std::vector<std::string> closers_;  ///< texts of stop_ids_

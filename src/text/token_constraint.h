@@ -27,6 +27,8 @@ class TokenConstraint {
   virtual std::span<const uint64_t> allowed() = 0;
   /// `id` is the answer's next. REQUIRES: it is allowed.
   virtual void accept(TokenId id) = 0;
+  /// Whether it is a form that the answer has: log-probabilities are then those within it.
+  virtual bool is_form() const { return true; }
   /// The same state, for another answer.
   virtual std::unique_ptr<TokenConstraint> clone() const = 0;
 };

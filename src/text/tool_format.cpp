@@ -8,13 +8,15 @@
 namespace danlu::text {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ToolFormat>, 6> kToolFormats{{
+constexpr std::array<std::pair<std::string_view, ToolFormat>, 8> kToolFormats{{
     {"hermes", ToolFormat::kHermes},
     {"llama3_json", ToolFormat::kLlama3},
     {"mistral", ToolFormat::kMistral},
     {"deepseek_v3", ToolFormat::kDeepSeekV3},
     {"deepseek_v31", ToolFormat::kDeepSeekV3},
     {"glm45", ToolFormat::kGlm45},
+    {"qwen3_coder", ToolFormat::kQwenCoder},
+    {"qwen3_xml", ToolFormat::kQwenCoder},
 }};
 
 }  // namespace
@@ -48,8 +50,10 @@ std::optional<ToolFormat> tool_format_of_template(std::string_view jinja) {
   if (has("<｜tool▁call▁begin｜>")) return ToolFormat::kDeepSeekV3;
   if (has("<arg_key>")) return ToolFormat::kGlm45;
   // Qwen3-Coder writes XML inside the same tag.
-  if (has("<tool_call>"))
-    return has("<function=") ? std::nullopt : std::optional(ToolFormat::kHermes);
+  if (has("<tool_call>") && has("<function=")) {
+    return has("<parameter=") ? std::optional(ToolFormat::kQwenCoder) : std::nullopt;
+  }
+  if (has("<tool_call>")) return ToolFormat::kHermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
   if (has("<|python_tag|>") || (has("\"parameters\": ") && has("<|start_header_id|>")))
     return ToolFormat::kLlama3;

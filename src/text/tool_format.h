@@ -13,9 +13,11 @@ enum class ToolFormat {
   kMistral,     ///< [TOOL_CALLS][{"name", "arguments"}, …] or [TOOL_CALLS]name{…}
   kDeepSeekV3,  ///< <｜tool▁call▁begin｜>function<｜tool▁sep｜>name + ```json, or V3.1's without
   kGlm45,       ///< <tool_call>name <arg_key>…</arg_key><arg_value>…</arg_value></tool_call>
+  kQwenCoder,   ///< <tool_call><function=name><parameter=key>…</parameter></function></tool_call>
 };
 
-/// vLLM's names of parsers: hermes, llama3_json, mistral, deepseek_v3 (deepseek_v31), glm45.
+/// vLLM's names of parsers: hermes, llama3_json, mistral, deepseek_v3 (deepseek_v31), glm45,
+/// qwen3_coder (qwen3_xml).
 /// Errors: UsageError for another, with those that are known.
 ToolFormat tool_format_of_name(const std::string& name);
 /// The first of them that means `format`.

@@ -48,7 +48,7 @@ TEST(ChatRequest, WithoutMoreItIsOpenAisDefaults) {
   EXPECT_FALSE(request.num_logprobs);
   EXPECT_FALSE(request.stream.is_on);
   EXPECT_TRUE(request.skips_special);
-  EXPECT_TRUE(request.adds_generation_prompt);
+  EXPECT_EQ(request.end, PromptEnd::kNewAnswer);
   EXPECT_EQ(request.tool_choice.kind, ToolChoice::Kind::kNone);
   EXPECT_EQ(request.form.kind, OutputForm::Kind::kFree);
   EXPECT_THAT(request.unread, IsEmpty());
@@ -132,13 +132,34 @@ TEST(ChatRequest, FieldsThatAreWrongAreNamed) {
       {R"("typical_p": 0.5)", "typical_p"},
       {R"("mirostat": 2)", "mirostat"},
       {R"("documents": [{"text": "x"}])", "documents"},
-      {R"("use_beam_search": true)", "use_beam_search"}};
+      {R"("use_beam_search": true)", "use_beam_search"},
+      {R"("num_beams": 2)", "num_beams"},
+      {R"("images": ["data:image/png;base64,AA"])", "images"},
+      {R"("videos": ["a.mp4"])", "videos"},
+      {R"("audios": ["a.wav"])", "audios"},
+      {R"("do_sample": 1)", "do_sample"},
+      {R"("truncation_side": "both")", "truncation_side"},
+      {R"("logprob_token_ids": [1])", "logprob_token_ids"},
+      {R"("repetition_detection": {"max": 3})", "repetition_detection"},
+      {R"("max_new_tokens": 4)", "max_new_tokens"},
+      {R"("repeat_penalty": 1.1)", "repeat_penalty"},
+      {R"("json_schema": {"type": "object"})", "json_schema"},
+      {R"("thinking_token_budget": 9)", "thinking_token_budget"},
+      {R"("guided_json": {}, "guided_whitespace_pattern": " ")", "guided_whitespace_pattern"},
+      {R"("structured_outputs": {"json": {}, "disable_any_whitespace": true})",
+       "structured_outputs.disable_any_whitespace"},
+      {R"("structured_outputs": {"json": {}, "whitespace_pattern": "x"})",
+       "structured_outputs.whitespace_pattern"},
+      {R"("structured_outputs": {"json": {}, "disable_additional_properties": true})",
+       "structured_outputs.disable_additional_properties"},
+      {R"("structured_outputs_regex": "a", "guided_regex": "b")", "structured_outputs_regex"}};
   for (const auto& [fields, param] : cases)
     EXPECT_EQ(refused([&] { chat(fields); }), param) << fields;
 }
 
 TEST(ChatRequest, WhatIsOffInAnotherProgramIsPassedOver) {
-  chat(R"("grammar": "", "typical_p": 1.0, "mirostat": 0, "documents": [], "n_predict": null)");
+  chat(R"("grammar": "", "typical_p": 1.0, "mirostat": 0, "documents": [], "n_predict": null,
+          "images": [], "num_beams": 1, "guided_json": {}, "guided_whitespace_pattern": "", "repeat_penalty": 1.0, "thinking_token_budget": -1)");
 }
 
 TEST(Refusals, AreNoLongerThanWhatAPersonReads) {

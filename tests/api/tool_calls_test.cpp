@@ -18,9 +18,9 @@ namespace {
 using text::ToolFormat;
 using Kind = ToolCallEvent::Kind;
 
-constexpr ToolFormat kAllToolFormats[] = {ToolFormat::kHermes, ToolFormat::kLlama3,
+constexpr ToolFormat kAllToolFormats[] = {ToolFormat::kHermes,  ToolFormat::kLlama3,
                                           ToolFormat::kMistral, ToolFormat::kDeepSeekV3,
-                                          ToolFormat::kGlm45};
+                                          ToolFormat::kGlm45,   ToolFormat::kQwenCoder};
 
 const Json kGlmTools = Json::parse(R"([{"type": "function", "function": {"name": "get weather",
   "parameters": {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "number"}}}}}])");
@@ -198,6 +198,15 @@ std::string written(ToolFormat format, const std::vector<std::pair<std::string, 
         }
         text += "</tool_call>";
         break;
+      case ToolFormat::kQwenCoder:
+        text += "\n<tool_call>\n<function=" + name + ">\n";
+        for (const auto& [key, value] : arguments.items()) {
+          const bool bare = value.is_string() && key == "s";
+          text += "<parameter=" + key + ">\n" + (bare ? value.get<std::string>() : value.dump()) +
+                  "\n</parameter>\n";
+        }
+        text += "</function>\n</tool_call>";
+        break;
     }
   }
   if (format == ToolFormat::kMistral && form == 0 && !text.empty()) text += "]";
@@ -212,12 +221,13 @@ TEST(ToolCalls, RandomCallsComeBackHoweverTheyAreCut) {
       std::vector<std::pair<std::string, Json>> calls;
       for (size_t i = 1 + random.below(3); i > 0; --i) {
         Json arguments = random.object();
-        if (format == ToolFormat::kGlm45) {
+        const bool in_tags = format == ToolFormat::kGlm45 || format == ToolFormat::kQwenCoder;
+        if (in_tags) {
           arguments = Json::object();
           if (random.below(2)) arguments["s"] = "a \"b\"\\ </arg_value \n 中";
           if (random.below(2)) arguments["n"] = random.value();
         }
-        const bool spaced = format == ToolFormat::kGlm45 || format == ToolFormat::kHermes;
+        const bool spaced = in_tags || format == ToolFormat::kHermes;
         calls.emplace_back(spaced ? "get weather" : "get_weather", arguments);
       }
       const std::string text = written(format, calls, random);
@@ -264,6 +274,51 @@ TEST(ToolCalls, TextAroundCallsIsContentWithoutTheSpaceBetween) {
             "[x] f({}). f({}).");
 }
 
+/// Small models write words and fences around their calls.
+TEST(ToolCalls, LlamasCallsMayStandAnywhere) {
+  const std::string call = "{\"name\": \"f\", \"parameters\": {\"a\": 1}}";
+  const auto read = [](const std::string& text) {
+    expect_same_however_cut(ToolFormat::kLlama3, text);
+    return described(gather(ToolFormat::kLlama3, {text}));
+  };
+  EXPECT_EQ(read("Sure:\n" + call), "[Sure:] f({\"a\": 1}).");
+  EXPECT_EQ(read("```json\n" + call + "\n```"), "[```json\n```] f({\"a\": 1}).");
+  EXPECT_EQ(read("<" + call), "[<] f({\"a\": 1}).");
+  EXPECT_EQ(read("{\"x\": [1]} then " + call), "[{\"x\": [1]} then] f({\"a\": 1}).");
+  EXPECT_EQ(read("{x " + call), "[{x] f({\"a\": 1}).");
+}
+
+/// As its template writes them; vLLM's reader takes one line break from each end of a value.
+TEST(ToolCalls, QwenCodersValuesAreOfTheTypesOfTheSchema) {
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+      "properties": {"code": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"},
+        "list": {"type": "array"}, "may": {"type": ["string", "null"]}}}}}])");
+  const auto read = [&](const std::string& inner) {
+    const ParsedAnswer answer =
+        parse_tool_calls("Look.\n<tool_call>\n<function=f>\n" + inner + "</function>\n</tool_call>",
+                         ToolFormat::kQwenCoder, {.tools = tools});
+    EXPECT_EQ(answer.content, "Look.");
+    EXPECT_EQ(answer.calls.size(), 1u);
+    return answer.calls.empty() ? Json() : parse_json(answer.calls[0].arguments, "arguments");
+  };
+  EXPECT_EQ(read(""), Json::object());
+  EXPECT_EQ(read("<parameter=code>\n\n  if a < b:\n    \"x\"\n\n</parameter>\n"),
+            (Json{{"code", "\n  if a < b:\n    \"x\"\n"}}));
+  EXPECT_EQ(read("<parameter=code>5</parameter>\n<parameter=n>\n5\n</parameter>"),
+            (Json{{"code", "5"}, {"n", 5}}));
+  EXPECT_EQ(
+      read("<parameter=on>\nTrue\n</parameter>\n<parameter=list>\n[1, \"a\"]\n</parameter>\n"),
+      (Json{{"on", true}, {"list", {1, "a"}}}));
+  EXPECT_EQ(read("<parameter=may>\nnull\n</parameter>\n<parameter=other>\n7 and 8\n</parameter>\n"),
+            (Json{{"may", nullptr}, {"other", "7 and 8"}}));
+  EXPECT_EQ(read("<parameter=may>\n7\n</parameter>\n"), (Json{{"may", "7"}}));
+  // Without the outer tag, as larger ones write it at times.
+  const std::string bare = "<function=f>\n<parameter=n>\n1\n</parameter>\n</function>\nDone";
+  EXPECT_EQ(described(gather(ToolFormat::kQwenCoder, {bare})), "[\nDone] f({\"n\": 1}).");
+  EXPECT_EQ(text::tool_format_of_template("<tool_call><function=x><parameter=y>"),
+            ToolFormat::kQwenCoder);
+}
+
 TEST(ToolCalls, ArgumentsMayBeAbsentNullOrAString) {
   const auto hermes = [](const std::string& inner) {
     return described(gather(ToolFormat::kHermes, {"<tool_call>" + inner + "</tool_call>"}));
@@ -289,7 +344,12 @@ const std::vector<BrokenCase> kNoCalls = {
     {ToolFormat::kLlama3, "{\"answer\": {\"name\": \"f\", \"parameters\": {}}}"},
     {ToolFormat::kLlama3, "{\"name\": \"Bob\", \"age\": 3}"},
     {ToolFormat::kLlama3, "{\"name\": \"Bob\"}"},
-    {ToolFormat::kLlama3, "Say {\"name\": \"f\", \"parameters\": {}}"},
+    {ToolFormat::kLlama3,
+     "Say {\"name\": \"f\", \"arguments\": [{\"name\": \"f\", \"parameters\": {}}]} so"},
+    {ToolFormat::kLlama3, "{} and <{\"a\": {\"name\": \"f\", \"parameters\": {}}}"},
+    {ToolFormat::kQwenCoder, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"},
+    {ToolFormat::kQwenCoder, "<tool_call>\n<function=>\n</function>"},
+    {ToolFormat::kQwenCoder, "a <function b"},
     {ToolFormat::kLlama3, "<|python_tag|>print(1)\n"},
     {ToolFormat::kMistral, "[TOOL_CALLS] none"},
     {ToolFormat::kMistral, "[TOOL_CALLS][1]"},
@@ -395,7 +455,7 @@ TEST(ToolCalls, FormsHaveNames) {
   EXPECT_EQ(
       test::error_of<UsageError>([] { text::tool_format_of_name("xml"); }),
       "form of tool calls 'xml' is not known; known: hermes, llama3_json, mistral, deepseek_v3, "
-      "deepseek_v31, glm45");
+      "deepseek_v31, glm45, qwen3_coder, qwen3_xml");
   EXPECT_EQ(new_call_id(ToolFormat::kMistral).size(), 9u);
 }
 

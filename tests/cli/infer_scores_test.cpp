@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include "cli/preference_lines.h"
+#include "cli/served_program.h"
+#include "support/raw_http.h"
 
 namespace danlu::test {
 namespace {
@@ -18,6 +20,14 @@ class InferScores : public PreferenceLines {
     std::vector<Json> found;
     for (std::string text; std::getline(file, text);) found.push_back(Json::parse(text));
     return found;
+  }
+  /// What a chat with the server of these arguments comes to.
+  static double served_reward(const std::vector<std::string>& arguments, const Json& messages) {
+    const ServedProgram server(arguments);
+    RawClient client(server.port());
+    client.send(raw_request("POST", "/v1/chat/completions", Json{{"messages", messages}}.dump()));
+    const Json answer = Json::parse(client.response().body);
+    return answer.at("choices")[0].at("message").at("content").get<double>();
   }
 };
 
@@ -60,6 +70,10 @@ TEST_F(InferScores, PairsAreScoredAsInTheEvaluationOfTheTraining) {
     EXPECT_NEAR(chosen, evaluation.at("eval_rewards/chosen").get<double>(), 1e-5);
     EXPECT_NEAR(right, evaluation.at("eval_accuracy").get<double>(), 1e-6);
     EXPECT_THAT(result.err, HasSubstr("(3 pairs)"));
+    std::vector<std::string> served = {asked[1], (*this / tuner).string(), "--dtype", "fp32"};
+    if (tuner == "beside") served.insert(served.end(), {"--task_type", "seq_cls"});
+    EXPECT_NEAR(served_reward(served, found[0].at("messages")),
+                found[0].at("chosen_reward").get<double>(), 1e-5);
   }
   // Answers alone are scored as those of pairs are.
   write("answers.jsonl", R"({"query": "another", "response": "yes, yyyyy"})"

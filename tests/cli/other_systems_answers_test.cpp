@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "cli/bad_input.h"
@@ -245,6 +246,67 @@ TEST_F(OtherSystemsLines, ApisDefaultIsNobodysFlag) {
               HasSubstr("# any_model_name: true"));
   EXPECT_THAT(line_with(ok({"deploy", "--model", model, "--print_config"}).out, "any_model_name"),
               HasSubstr("# any_model_name: false"));
+}
+
+// --- how other systems draw where nothing is said ---
+
+TEST_F(OtherSystemsLines, LlamaFactorysFilesHaveItsGeneratingArguments) {
+  const std::string model = good("model").string();
+  write("lf.yaml", "model_name_or_path: " + model + "\ntemplate: chatml\n");
+  write("own.yaml",
+        "model_name_or_path: " + model + "\ntemplate: chatml\ntemperature: 0.3\ntop_k: 7\n");
+  for (const char* verb : {"api", "webchat", "chat"}) {
+    const std::string told = ok({verb, "lf.yaml", "--print_config"}).out;
+    EXPECT_THAT(line_with(told, "temperature:"), HasSubstr("0.95"));
+    EXPECT_THAT(line_with(told, "temperature:"), HasSubstr("profile llamafactory"));
+    EXPECT_THAT(line_with(told, "top_p:"), HasSubstr("0.7"));
+    EXPECT_THAT(line_with(told, "top_k:"), HasSubstr("50"));
+    EXPECT_THAT(line_with(told, "max_new_tokens:"), HasSubstr("1024"));
+    EXPECT_THAT(line_with(told, "do_sample:"), HasSubstr("true"));
+    const std::string own = ok({verb, "own.yaml", "--print_config"}).out;
+    EXPECT_THAT(line_with(own, "temperature:"), HasSubstr("0.3"));
+    EXPECT_THAT(line_with(own, "top_k:"), HasSubstr("7"));
+  }
+  const std::string plain = ok({"api", "--model", model, "--print_config"}).out;
+  EXPECT_THAT(line_with(plain, "temperature:"), Not(HasSubstr("0.95")));
+}
+
+TEST_F(OtherSystemsLines, DeployIsGreedyWhereMsSwiftsIs) {
+  const fs::path model = copy_model();
+  const auto answers = [&](const ServedProgram& server) {
+    std::set<std::string> all;
+    for (int i = 0; i < 4; ++i) {
+      Body body = a_chat({{"max_tokens", 12}, {"ignore_eos", true}});
+      body.erase("temperature");
+      all.insert(
+          answered(server, "/v1/chat/completions", body).at("choices")[0].at("message").dump());
+    }
+    return all.size();
+  };
+  {
+    const ServedProgram deployed({"--model", model.string()}, "deploy");
+    EXPECT_EQ(answers(deployed), 1u);
+    EXPECT_THAT(deployed.log(), HasSubstr("as ms-swift's deploy gives them"));
+    const Body whole = answered(deployed, "/v1/completions",
+                                {{"prompt", "fox"}, {"ignore_eos", true}, {"temperature", 0}});
+    EXPECT_GT(whole.at("usage").at("completion_tokens").get<int>(), 16);
+  }
+  const ServedProgram drawing({"--model", model.string(), "--generation-config", "auto"}, "deploy");
+  EXPECT_GT(answers(drawing), 1u);
+}
+
+// --- flags that would change answers ---
+
+TEST_F(OtherSystemsLines, SettingsOfFormsThatAreNotHereAreRefused) {
+  const std::string model = good("model").string();
+  expect_error(run({"serve", "--model", model, "--structured-outputs-config",
+                    R"({"disable_any_whitespace": true})"}),
+               2, {"--structured-outputs-config", "disable_any_whitespace"});
+  expect_error(run({"serve", "--model", model, "--guided-decoding-disable-any-whitespace"}), 2,
+               {"--guided-decoding-disable-any-whitespace"});
+  expect_error(
+      run({"serve", "--model", model, "--tool_call_parser", "none", "--enable-auto-tool-choice"}),
+      2, {"--enable-auto-tool-choice", "how this model writes calls is not known"});
 }
 
 // --- numbers of generation_config.json ---

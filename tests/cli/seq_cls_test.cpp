@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "cli/preference_lines.h"
+#include "cli/served_program.h"
+#include "support/raw_http.h"
 
 namespace danlu::test {
 namespace {
@@ -48,6 +50,32 @@ class SeqCls : public PreferenceLines {
     for (std::string text; std::getline(file, text);) rows.push_back(Json::parse(text));
     return rows;
   }
+  static Json asked(const ServedProgram& server, const std::string& path, const Json& body) {
+    RawClient client(server.port());
+    client.send(raw_request("POST", path, body.dump()));
+    return Json::parse(client.response().body);
+  }
+  /// The server says of texts what `danlu infer` says of them.
+  static void expect_served(const ServedProgram& server, const std::vector<Json>& rows) {
+    Json texts = Json::array();
+    for (const Json& row : rows) texts.push_back(row.at("query"));
+    const Json answer = asked(server, "/classify", {{"input", texts}});
+    ASSERT_EQ(answer["data"].size(), rows.size()) << answer;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Json& numbers =
+          rows[i].contains("numbers") ? rows[i].at("numbers") : rows[i].at("probabilities");
+      for (size_t c = 0; c < numbers.size(); ++c)
+        EXPECT_NEAR(answer["data"][i]["probs"][c].get<double>(), numbers[c].get<double>(), 1e-5);
+    }
+    const Json said = asked(server, "/v1/chat/completions",
+                            {{"messages", {{{"role", "user"}, {"content", texts[1]}}}}});
+    const Json& content = said.at("choices")[0].at("message").at("content");
+    if (content.is_number_float()) {
+      EXPECT_NEAR(content.get<double>(), rows[1].at("response").get<double>(), 1e-5);
+    } else {
+      EXPECT_EQ(content, rows[1].at("response"));
+    }
+  }
   static double share_right(const std::vector<Json>& rows) {
     double right = 0;
     for (const Json& row : rows) right += row.at("response") == row.at("labels");
@@ -78,6 +106,7 @@ TEST_F(SeqCls, OneClassOfSeveralIsLearntAndWrittenAsTransformersDoes) {
   }
   const ProgramResult one = ok({"infer", "--model", "out", "--prompt", "dogs 1"});
   EXPECT_THAT(one.out, HasSubstr("[LABEL] 1 ("));
+  expect_served(ServedProgram({"--model", (*this / "out").string(), "--dtype", "fp32"}), rows);
   // What is wrong with a line is said before a step.
   expect_error(run(sorting("one.jsonl", "x", {"--tuner", "full"})), 2, {"--num_labels"});
   std::vector<std::string> further = sorting("one.jsonl", "more", {"--num_labels", "4"});
@@ -107,6 +136,7 @@ TEST_F(SeqCls, AdaptersCarryTheHeadAndAreMergedWithIt) {
   const Json config = Json::parse(content_of(*this / "whole" / "config.json"));
   EXPECT_EQ(config.at("problem_type"), "multi_label_classification");
   EXPECT_EQ(config.at("id2label").size(), 4u);
+  expect_served(ServedProgram({"--adapters", (*this / "out").string(), "--dtype", "fp32"}), rows);
   const std::vector<Json> again = sorted({"--model", "whole"}, "several.jsonl");
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(again[i].at("response"), rows[i].at("response"));
@@ -136,6 +166,7 @@ TEST_F(SeqCls, ANumberIsLearntFromPlainTextsAndGoneOnWith) {
   const std::vector<Json> rows = sorted({"--model", "whole"}, "numbers.jsonl");
   EXPECT_TRUE(rows[0].at("response").is_number_float());
   EXPECT_EQ(rows[0].at("numbers").size(), 1u);
+  expect_served(ServedProgram({"--model", (*this / "whole").string(), "--dtype", "fp32"}), rows);
   expect_error(run(line({"sft", "--use_chat_template", "false"}, good("good.jsonl").string(), "x")),
                2, {"--use_chat_template false", "--template empty"});
 }

@@ -354,6 +354,8 @@ TEST(Engine, LogprobsAreThoseOfTheModel) {
     const at::Tensor row = truth[static_cast<int64_t>(t)];
     EXPECT_EQ(found.chosen.id, seen[t + 1]);
     EXPECT_NEAR(found.chosen.logprob, row[seen[t + 1]].item<double>(), 2e-5);
+    EXPECT_EQ(found.chosen.rank, 1 + (row > row[seen[t + 1]]).sum().item<int64_t>());
+    EXPECT_EQ(found.likeliest[1].rank, 2);
     ASSERT_EQ(found.likeliest.size(), in_prompt ? 2u : 3u);
     EXPECT_EQ(found.likeliest[0].id, row.argmax().item<int64_t>());
     EXPECT_NEAR(found.likeliest[0].logprob, row.max().item<double>(), 2e-5);
@@ -396,6 +398,43 @@ class Fixed : public text::TokenConstraint {
   size_t done_ = 0;
   uint64_t word_ = 0;
 };
+
+/// Lets two ids come at any time.
+class OneOfTwo : public text::TokenConstraint {
+ public:
+  explicit OneOfTwo(bool is_form) : is_form_(is_form) {}
+  std::span<const uint64_t> allowed() override { return {&word_, 1}; }
+  void accept(text::TokenId) override {}
+  bool is_form() const override { return is_form_; }
+  std::unique_ptr<TokenConstraint> clone() const override {
+    return std::make_unique<OneOfTwo>(*this);
+  }
+
+ private:
+  bool is_form_;
+  uint64_t word_ = uint64_t{1} << 40 | uint64_t{1} << 3;
+};
+
+TEST(Engine, LogprobsUnderAFormAreThoseWithinIt) {
+  const auto model = tiny_engine_model();
+  const at::Tensor row = whole_logprobs(*model, {1, 2, 3})[1];
+  const double first = row[40].item<double>(), second = row[3].item<double>();
+  for (const bool is_form : {true, false}) {
+    EngineRequest asked = request({1, 2}, 1);
+    asked.num_logprobs = 2;
+    asked.request.rules.bias = {{3, 1000.0F}};
+    asked.request.rules.constraint = std::make_shared<OneOfTwo>(is_form);
+    Engine engine(*model, {});
+    engine.add(asked);
+    const TokenLogprobs found = *engine.step().at(0).logprobs;
+    EXPECT_EQ(found.chosen.id, 3);
+    const double all = is_form ? std::log(std::exp(first) + std::exp(second)) : 0;
+    EXPECT_NEAR(found.chosen.logprob, second - all, 2e-5) << is_form;
+    if (!is_form) continue;
+    EXPECT_NEAR(std::exp(found.likeliest[0].logprob) + std::exp(found.likeliest[1].logprob), 1,
+                1e-5);
+  }
+}
 
 TEST(Engine, RulesDecideWhatMayCome) {
   const auto model = tiny_engine_model();

@@ -394,6 +394,22 @@ TEST(GenerationDefaults, AServerTakesTheFilesNumbersAndNoneOfHuggingFaces) {
   EXPECT_EQ(with({{"num_beams", 4}}).num_beams, 1);
 }
 
+/// As prepare_generation_config of ms-swift 4 makes them, for a request that says nothing.
+TEST(GenerationDefaults, MsSwiftsServerDrawsWhereTheFileSaysSo) {
+  const DirectoryOfASmallModel dir;
+  const auto with = [&](const Json& json) {
+    write_json_file(dir / "generation_config.json", json);
+    return sampling_of_swift(load_generation_defaults(arch::load_model_config(dir), dir));
+  };
+  EXPECT_FALSE(sampling_of_swift({}).do_sample);
+  EXPECT_FALSE(with({{"temperature", 0.6}}).do_sample);
+  EXPECT_EQ(with({{"temperature", 0.6}}).temperature, 0.6) << "for requests that draw";
+  EXPECT_EQ(with({{"temperature", 0.6}}).top_k, 50);
+  EXPECT_TRUE(with({{"do_sample", true}}).do_sample);
+  EXPECT_FALSE(with({{"do_sample", true}, {"temperature", 0}}).do_sample);
+  EXPECT_EQ(with({{"do_sample", true}, {"top_k", 20}}).top_k, 20);
+}
+
 TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
   const DirectoryOfASmallModel dir;
   const auto warnings_of = [&](const Json& json) {

@@ -76,7 +76,7 @@ TEST_F(ProtocolTest, LogprobsOfHalfACharacterHaveItsBytes) {
   std::string together;
   for (const Json& token : choice["logprobs"]["content"])
     for (const Json& byte : token["bytes"]) together += static_cast<char>(byte.get<int>());
-  EXPECT_EQ(together, "a\xE4\xBD\xA0");
+  EXPECT_EQ(together, "a\xE4\xBD\xA0|");
   const Json placed =
       post("/v1/completions", {{"prompt", "x"}, {"logprobs", 2}, {"max_tokens", 4}})["choices"][0];
   EXPECT_EQ(placed["logprobs"]["tokens"], (Json{"a", "bytes:\\xe4", "bytes:\\xbd", "bytes:\\xa0"}));

@@ -125,13 +125,13 @@ class ScriptedEngine : public serve::StepEngine {
         ends ? '|' : static_cast<unsigned char>(running.text[running.position]);
     const auto& stops = running.request.stop_ids;
     ++counts_.new_tokens;
+    if (running.num_logprobs) output.logprobs = logprobs_of(id, *running.num_logprobs);
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
       output.finished = infer::FinishReason::kStop;
       output.stopped_by = id;
       return output;
     }
     output.token = id;
-    if (running.num_logprobs) output.logprobs = logprobs_of(id, *running.num_logprobs);
     if (static_cast<int64_t>(++running.position) >= running.request.max_new_tokens)
       output.finished = infer::FinishReason::kLength;
     return output;

@@ -177,7 +177,7 @@ TEST_F(ProtocolTest, TheReasonsOfAnEnd) {
 TEST_F(ProtocolTest, LogprobsOfAChat) {
   const Json content =
       chat({{"logprobs", true}, {"top_logprobs", 2}})["choices"][0]["logprobs"]["content"];
-  ASSERT_EQ(content.size(), 5);
+  ASSERT_EQ(content.size(), 6) << "with the one that ends it";
   EXPECT_EQ(content[0]["token"], "h");
   EXPECT_EQ(content[0]["logprob"], -0.5);
   EXPECT_EQ(content[0]["bytes"], Json({'h'}));
@@ -188,7 +188,7 @@ TEST_F(ProtocolTest, LogprobsOfAChat) {
     const Json& logprobs = event["choices"][0]["logprobs"];
     if (!logprobs.is_null()) streamed += logprobs["content"].size();
   }
-  EXPECT_EQ(streamed, 5);
+  EXPECT_EQ(streamed, 6);
 }
 
 TEST_F(ProtocolTest, LogprobsOfAPrompt) {
@@ -197,7 +197,7 @@ TEST_F(ProtocolTest, LogprobsOfAPrompt) {
   EXPECT_EQ(answer["prompt_logprobs"][0], nullptr);
   // "us…": the second token is 's', 115.
   EXPECT_EQ(answer["prompt_logprobs"][1],
-            (Json{{"115", {{"logprob", -0.5}, {"decoded_token", "s"}}}}));
+            (Json{{"115", {{"logprob", -0.5}, {"rank", 1}, {"decoded_token", "s"}}}}));
   const Json completion = post("/v1/completions", {{"prompt", "ab"}, {"prompt_logprobs", 0}});
   EXPECT_EQ(completion["choices"][0]["prompt_logprobs"].size(), 2);
 }
@@ -311,7 +311,7 @@ TEST_F(ProtocolTest, AnAnswerMayGoOnWithTheLastMessage) {
   const Json answer = post("/v1/chat/completions", body);
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "so it hello");
   EXPECT_EQ(test::ByteTokenizer().decode(last_request().request.prompt, false),
-            "user:hi|assistant:so it");
+            "user:hi|assistant:so it ");
 }
 
 TEST_F(ProtocolTest, CompletionsOfSeveralPrompts) {

@@ -73,11 +73,11 @@ TEST_F(SpacedText, OffsetsArePlacesInTheText) {
   EXPECT_EQ(logprobs["tokens"][0], "<s>");
   EXPECT_EQ(logprobs["tokens"][2], "a");
   EXPECT_EQ(logprobs["tokens"][3], " ");
-  // "<s>", the space that is left out, "a", " ", the two bytes of "é", then " b c".
-  EXPECT_EQ(logprobs["text_offset"], (Json{0, 0, 0, 1, 2, 2, 3, 4, 5, 6}));
+  // "<s>", the space that is left out, "a", " ", the two bytes of "é", then " b c" and its end.
+  EXPECT_EQ(logprobs["text_offset"], (Json{0, 0, 0, 1, 2, 2, 3, 4, 5, 6, 7}));
   const Json alone = post("/v1/completions", {{"prompt", "a"}, {"logprobs", 0}})["choices"][0];
-  EXPECT_EQ(alone["logprobs"]["tokens"], (Json{" ", "b", " ", "c"}));
-  EXPECT_EQ(alone["logprobs"]["text_offset"], (Json{0, 1, 2, 3}));
+  EXPECT_EQ(alone["logprobs"]["tokens"], (Json{" ", "b", " ", "c", "|"}));
+  EXPECT_EQ(alone["logprobs"]["text_offset"], (Json{0, 1, 2, 3, 4}));
 }
 
 }  // namespace spaced_text_test

@@ -28,7 +28,7 @@ OptionTable chat_options() {
                 .group = "Chat"},
                ignored({"task"}, "this command chats")},
               model_parts_options()});
-  return with_inference_profiles(OptionTable("chat", "Talk to a model at the terminal",
+  return with_generating_profile(OptionTable("chat", "Talk to a model at the terminal",
                                              "danlu chat --model DIR [--adapters DIR]",
                                              joined({own, foreign_inference_options(own)})));
 }

@@ -1,6 +1,6 @@
 // cli/commands/inference_profiles.h: how other systems generate where a command line is silent, and
 // by which flags their lines are known. Sources: ms-swift 2.4.2 (argument.py), MindSpeed-LLM
-// 2.0 (its inference arguments).
+// 2.0 (its inference arguments), LLaMA-Factory's hparams/generating_args.py.
 #pragma once
 #include <utility>
 #include <vector>
@@ -37,6 +37,31 @@ inline std::vector<OptionProfile> inference_profiles() {
 /// An option table with them.
 inline OptionTable with_inference_profiles(OptionTable table) {
   for (OptionProfile& profile : inference_profiles()) table.add_profile(std::move(profile));
+  return table;
+}
+
+/// The profile of `chat` and `serve`, whose other names are LLaMA-Factory's commands: its
+/// GeneratingArguments, beside which a model's generation_config.json does not count there.
+inline OptionProfile generating_profile() {
+  return {
+      .name = "llamafactory",
+      .system = llamafactory_profile().system,
+      .values = {{"do_sample", "true"},
+                 {"temperature", "0.95"},
+                 {"top_p", "0.7"},
+                 {"top_k", "50"},
+                 {"min_p", "0"},
+                 {"repetition_penalty", "1.0"},
+                 {"max_new_tokens", "1024"}},
+      .marks = {{"finetuning_type"},
+                {.name = "model_name_or_path",
+                 .beside = {"template", "infer_backend", "adapter_name_or_path", "infer_dtype"}}}};
+}
+
+/// An option table with that one, too.
+inline OptionTable with_generating_profile(OptionTable table) {
+  table = with_inference_profiles(std::move(table));
+  table.add_profile(generating_profile());
   return table;
 }
 

@@ -189,9 +189,13 @@ std::vector<OptionSpec> protocol_options() {
   return {
       {.name = "task_type",
        .help = "what a model does beside answering: it ranks documents by a head of one score "
-               "(reranker) or by two of its tokens (generative_reranker) (default: as its files or "
-               "args.json say)",
-       .choices = {"causal_lm", "embedding", "reranker", "generative_reranker"},
+               "(reranker) or by two of its tokens (generative_reranker), or sorts texts (seq_cls) "
+               "(default: as its files or args.json say)",
+       .choices = {"causal_lm", "seq_cls", "embedding", "reranker", "generative_reranker"},
+       .group = group},
+      {.name = "problem_type",
+       .help = "of models that sort texts: what their labels are (default: as the files say)",
+       .choices = {"single_label_classification", "multi_label_classification", "regression"},
        .group = group},
       {.name = "reranker_use_activation",
        .type = OptionType::kBool,
@@ -213,7 +217,7 @@ std::vector<OptionSpec> protocol_options() {
        .default_text = "auto",
        .help = "how the model writes tool calls (auto: as its template tells it to)",
        .choices = {"auto", "none", "hermes", "llama3_json", "mistral", "deepseek_v3",
-                   "deepseek_v31", "glm45"},
+                   "deepseek_v31", "glm45", "qwen3_coder", "qwen3_xml"},
        .group = group},
       {.name = "pooling",
        .default_text = "auto",
@@ -230,9 +234,10 @@ std::vector<OptionSpec> protocol_options() {
        .group = group},
       {.name = "generation_config",
        .default_text = "auto",
-       .help = "defaults for sampling: auto, from the model's generation_config.json; vllm, "
-               "OpenAI's",
-       .choices = {"auto", "vllm"},
+       .help = "defaults for sampling: auto, the numbers of the model's generation_config.json; "
+               "swift, the same, and the likeliest token unless its do_sample is true (default of "
+               "danlu deploy and app, as ms-swift's); vllm, OpenAI's",
+       .choices = {"auto", "swift", "vllm"},
        .group = group},
   };
 }
@@ -269,7 +274,7 @@ OptionTable serve_options() {
               address_options(), batching_options(), model_parts_options(), protocol_options(),
               settings::ranking_token_options("Protocol"), default_sampling_options(),
               foreign_serve_options()});
-  return with_inference_profiles(
+  return with_generating_profile(
       OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",
                   "danlu serve --model DIR [--adapters DIR | NAME=DIR …] [--port N]",
                   joined({own, foreign_inference_options(own)})));

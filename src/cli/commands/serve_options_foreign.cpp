@@ -10,18 +10,23 @@ namespace {
 
 std::vector<OptionSpec> what_is_served() {
   return {
-      ignored_switch(
-          {"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
-           "disable_log_stats", "enforce_eager", "enable_lora", "stream", "enable_reasoning",
-           "enable_request_id_headers", "enable_prompt_tokens_details",
-           "exclude_tools_when_tool_choice_none", "interleave_mm_strings"},
-          "what it names is always on"),
-      unavailable({"task", "runner", "convert"},
-                  "models answer, and /v1/embeddings reads them; none sorts texts",
-                  {"causal_lm", "embedding", "auto", "generate", "embed", "pooling", "none"},
-                  tr("--task_type reranker or generative_reranker ranks documents")),
+      ignored_switch({"enable_chunked_prefill", "disable_log_requests", "disable_log_stats",
+                      "enforce_eager", "enable_lora", "stream", "enable_reasoning",
+                      "enable_request_id_headers", "enable_prompt_tokens_details",
+                      "exclude_tools_when_tool_choice_none", "interleave_mm_strings"},
+                     "what it names is always on"),
+      ignored_switch({"enable_auto_tool_choice"},
+                     "calls are read wherever the form is known in which the model writes them"),
+      unavailable(
+          {"task", "runner", "convert"},
+          "a model does what its files say, and /v1/embeddings reads those that answer",
+          {"causal_lm", "embedding", "auto", "generate", "embed", "pooling", "none", "classify"},
+          tr("--task_type reranker or generative_reranker ranks documents, seq_cls sorts "
+             "texts")),
+      ignored({"num_labels"}, "the model's files say how many labels there are"),
       ignored({"chat_template_content_format"},
-              "tool calls and messages are written and read as the model's template has them"),
+              "whether a template takes messages as texts or as lists of parts is seen by what it "
+              "writes"),
       ignored({"lang", "studio_title", "is_multimodal"}, "the page asks the browser and the model"),
       ignored({"block_size", "swap_space"},
               "pages have one size, and what finds no room in them is computed again"),
@@ -50,9 +55,12 @@ std::vector<OptionSpec> what_requests_may() {
   return {
       ignored({"guided_decoding_backend", "structured_outputs_config"},
               "there is one engine for the forms of answers"),
-      ignored_switch({"guided_decoding_disable_fallback", "guided_decoding_disable_any_whitespace",
-                      "guided_decoding_disable_additional_properties"},
+      ignored_switch({"guided_decoding_disable_fallback"},
                      "there is one engine for the forms of answers"),
+      unavailable({"guided_decoding_disable_any_whitespace"},
+                  "where JSON has white space is the model's choice"),
+      unavailable({"guided_decoding_disable_additional_properties"},
+                  "schemas say it themselves, by additionalProperties"),
       unavailable({"return_tokens_as_token_ids", "enable_force_include_usage",
                    "structured_outputs_regex", "vllm_structured_outputs_regex",
                    "vllm_guided_decoding_regex", "presence_penalty", "frequency_penalty",

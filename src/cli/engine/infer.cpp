@@ -29,6 +29,7 @@
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
 #include "cli/engine/ranking.h"
+#include "cli/engine/sorting.h"
 #include "cli/engine/speculation.h"
 #include "cli/infer_talks.h"
 #include "settings/options/media_flags.h"

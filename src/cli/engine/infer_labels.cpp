@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -11,23 +10,20 @@
 #include <utility>
 #include <vector>
 
+#include "arch/label_numbers.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/in_english.h"
-#include "base/json_text.h"
 #include "base/log.h"
-#include "base/lower_case.h"
-#include "cli/engine/adapter_head.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/judged_rows.h"
+#include "cli/engine/sorting.h"
 #include "cli/engine/text_judge.h"
 #include "data/labelled_text.h"
 #include "data/preprocess_run.h"
 #include "settings/model_source.h"
 #include "train/objectives/text_labels.h"
-#include "weights/hf/value_head.h"
 
 namespace danlu::cli {
 namespace {
@@ -39,23 +35,6 @@ struct TextToSort {
   data::LabelledRow row;
   std::string place;
 };
-
-std::optional<LabelProblem> asked_problem(const Options& options) {
-  if (options.has_value("problem_type"))
-    return arch::label_problem_from_name(lower_case(options.get_string("problem_type")));
-  if (lower_case(options.get_string_or("task_type", "")) == "seq_cls")
-    return LabelProblem::kByNumber;
-  return std::nullopt;
-}
-
-std::optional<LabelProblem> described_problem(const fs::path& model) {
-  std::error_code unknown;
-  if (!fs::exists(model / "config.json", unknown)) return std::nullopt;
-  // Whoever opens the model says what is wrong with its file.
-  const std::optional<Json> config = try_parse_json(read_file(model / "config.json"));
-  if (!config || !arch::is_scorer(*config)) return std::nullopt;
-  return arch::parse_scorer(*config).score->problem;
-}
 
 std::vector<TextToSort> read_texts(const Options& options, const ModelLocation& where,
                                    std::vector<fs::path>& files) {
@@ -84,38 +63,12 @@ struct Sorter : TextJudge {
   LabelProblem problem = LabelProblem::kOneClass;
 };
 
-/// Errors: UsageError where the line says that texts are sorted, and the model talks.
-void require_head(const Options& options, const ModelLocation& where,
-                  const settings::ModelSource& source) {
-  std::error_code unknown;
-  if (source.score->seed || !fs::exists(where.model / "config.json", unknown)) return;
-  const std::optional<Json> config = try_parse_json(read_file(where.model / "config.json"));
-  if (!config || arch::is_scorer(*config) || weights::has_value_head(where.model)) return;
-  for (const char* option : {"task_type", "problem_type"}) {
-    if (!options.is_given(option)) continue;
-    throw UsageError(tr("[infer] {}: {} has no head that sorts texts", options.given_as(option),
-                        where.model.string()),
-                     tr("danlu sft --task_type seq_cls makes one of it"));
-  }
-}
-
 Sorter load_sorter(const Options& options, const ModelLocation& where) {
   settings::ModelSource source;
   source.path = where.model;
   source.adapter = where.adapter;
   source.as_trained = true;
-  source.score = arch::ScoreHead{.labels = 0, .problem = LabelProblem::kByNumber};
-  if (!where.adapter.empty()) {
-    if (const auto head = head_in(where.adapter)) {
-      source.score = *head;
-      source.score->seed = 0;  // the adapter has the head
-      source.score->problem = head->problem.value_or(LabelProblem::kByNumber);
-    }
-  }
-  require_head(options, where, source);
-  if (const auto recorded = recorded_problem(where.run_args)) source.score->problem = recorded;
-  if (const auto asked = asked_problem(options); asked && *asked != LabelProblem::kByNumber)
-    source.score->problem = asked;
+  source.score = sorting_head(options, where);
   Sorter sorter{load_text_judge(options, where, source)};
   sorter.problem = *sorter.model->stage().config().score->problem;
   return sorter;
@@ -127,40 +80,16 @@ struct SortedText {
   std::vector<double> numbers;  ///< the head's
 };
 
-std::vector<double> probabilities(const std::vector<double>& numbers, LabelProblem problem) {
-  std::vector<double> made = numbers;
-  if (problem == LabelProblem::kClasses) {
-    for (double& number : made) number = 1 / (1 + std::exp(-number));
-    return made;
-  }
-  const double largest = *std::max_element(made.begin(), made.end());
-  double sum = 0;
-  for (double& number : made) sum += number = std::exp(number - largest);
-  for (double& number : made) number /= sum;
-  return made;
-}
-
-Json label_of(const std::vector<double>& numbers, LabelProblem problem) {
-  if (problem == LabelProblem::kNumbers)
-    return numbers.size() == 1 ? Json(numbers.front()) : Json(numbers);
-  if (problem == LabelProblem::kOneClass)
-    return std::max_element(numbers.begin(), numbers.end()) - numbers.begin();
-  Json classes = Json::array();
-  for (size_t i = 0; i < numbers.size(); ++i)
-    if (numbers[i] > 0) classes.push_back(i);
-  return classes;
-}
-
 Json row_of_text(const TextToSort& given, const SortedText& sorted, LabelProblem problem) {
   Json json{{"query", sorted.text}};
   if (!sorted.error.empty()) {
     json["error"] = sorted.error;
   } else {
-    json["response"] = label_of(sorted.numbers, problem);
+    json["response"] = arch::label_of(sorted.numbers, problem);
     if (problem == LabelProblem::kNumbers) {
       json["numbers"] = sorted.numbers;
     } else {
-      json["probabilities"] = probabilities(sorted.numbers, problem);
+      json["probabilities"] = arch::label_probabilities(sorted.numbers, problem);
     }
   }
   if (!given.row.label.is_null()) json["labels"] = given.row.label;
@@ -170,10 +99,10 @@ Json row_of_text(const TextToSort& given, const SortedText& sorted, LabelProblem
 std::string shown_text(const SortedText& sorted, LabelProblem problem) {
   if (!sorted.error.empty())
     return fmt::format("[QUERY] {}\n[ERROR] {}\n", sorted.text, sorted.error);
-  std::string line = label_of(sorted.numbers, problem).dump();
+  std::string line = arch::label_of(sorted.numbers, problem).dump();
   if (problem != LabelProblem::kNumbers) {
     line += " (";
-    for (const double p : probabilities(sorted.numbers, problem))
+    for (const double p : arch::label_probabilities(sorted.numbers, problem))
       line += fmt::format("{}{:.4f}", line.ends_with('(') ? "" : " ", p);
     line += ")";
   }
@@ -203,7 +132,7 @@ class LabelMatches {
       return;
     }
     const auto made =
-        data::label_numbers(label_of(sorted.numbers, problem_), form_, &problem).value();
+        data::label_numbers(arch::label_of(sorted.numbers, problem_), form_, &problem).value();
     equal_ += made == *numbers;
   }
   void report() const {
@@ -266,11 +195,6 @@ std::vector<SortedText> sorted_texts(const Sorter& sorter, std::span<const TextT
 }
 
 }  // namespace
-
-bool sorts_texts(const Options& options, const ModelLocation& where) {
-  return asked_problem(options) || recorded_problem(where.run_args) ||
-         described_problem(where.model);
-}
 
 int label_texts(const Options& options, const ModelLocation& where) {
   std::vector<fs::path> files;

@@ -6,10 +6,6 @@
 
 namespace danlu::cli {
 
-/// Whether texts are sorted: the line says so (--task_type, --problem_type), or config.json or
-/// args.json of the model's training.
-bool sorts_texts(const Options& options, const ModelLocation& where);
-
 /// Sorts --prompt, or the rows of --dataset: to the screen, or to --output a row each with its
 /// label in `response`, and `probabilities`, or `numbers` of a regression; the row's own label is
 /// `labels`. Errors: as settings::open_model; DataError if no row can be used.

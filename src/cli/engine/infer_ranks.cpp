@@ -110,10 +110,7 @@ Ranker load_ranker(const Options& options, const ModelLocation& where) {
   source.path = where.model;
   source.adapter = where.adapter;
   source.as_trained = true;
-  if (where.ranks_by == RanksBy::kHead) {
-    source.score.emplace();
-    if (!where.adapter.empty()) source.score->seed = 0;  // the adapter has it, if not the base
-  }
+  if (where.ranks_by == RanksBy::kHead) source.score = head_of_one_score(where);
   Ranker ranker{load_text_judge(options, where, source), {}};
   if (where.ranks_by == RanksBy::kTokens) {
     const auto found = ranking_tokens(options, where, *ranker.tokenizer);

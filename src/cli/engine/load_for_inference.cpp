@@ -303,7 +303,7 @@ void take_prompts(const Options& options, const ModelLocation& where,
   report_trained_prompt(trained, record);
 }
 
-/// A model with a head of one score, which its files or its adapter bring.
+/// A model with a head in place of the vocabulary's, which its files or its adapter bring.
 weights::CheckpointSource open_scorer(const Options& options, const ModelLocation& where) {
   settings::ModelSource source;
   source.path = where.model;
@@ -312,8 +312,7 @@ weights::CheckpointSource open_scorer(const Options& options, const ModelLocatio
   source.fallback_dir = text::directory_of_model(options.get_string_or("tokenizer", ""));
   source.iteration = options.get_string_or("iteration", "");
   source.adapter_alpha = lora_alpha_from(options);
-  source.score.emplace();
-  if (!where.adapter.empty()) source.score->seed = 0;  // the adapter has it, if the base has none
+  source.score = where.score;
   return settings::open_model(source);
 }
 
@@ -362,9 +361,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  weights::CheckpointSource source = where.ranks_by == RanksBy::kHead
-                                         ? open_scorer(options, where)
-                                         : open_model(options, where.model);
+  weights::CheckpointSource source =
+      where.score ? open_scorer(options, where) : open_model(options, where.model);
   if (predicts) take_predictions(where.model, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/score_head.h"
 #include "base/options.h"
 #include "cli/engine/prompt_media.h"
 #include "infer/end_ids.h"
@@ -52,6 +53,9 @@ struct ModelLocation {
   std::filesystem::path record;          ///< the one of both whose args.json counts
   Json run_args = Json::object();        ///< that args.json; empty if there is none
   std::optional<RanksBy> ranks_by = {};  ///< of a model that is loaded to rank
+  /// The head of a model that is loaded to judge texts, or to sort them, as
+  /// settings::ModelSource has it.
+  std::optional<arch::ScoreHead> score = {};
   std::string usual_template = {};  ///< of pairs, where neither the user nor args.json names one
 };
 ModelLocation locate_model(const Options& options);

@@ -50,6 +50,19 @@ std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& whe
   return std::nullopt;
 }
 
+bool is_told_to_rank(const Options& options, const ModelLocation& where) {
+  const std::string task = options.has_value("task_type")
+                               ? options.get_string("task_type")
+                               : text::recorded_text(where.run_args, "task_type");
+  return of_task(lower_case(task)) == RanksBy::kHead;
+}
+
+arch::ScoreHead head_of_one_score(const ModelLocation& where) {
+  arch::ScoreHead head;
+  if (!where.adapter.empty()) head.seed = 0;  // the adapter has it, if the base has none
+  return head;
+}
+
 std::string ranking_template(const Options& options, const ModelLocation& where) {
   const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
   const bool is_named = was_plain || options.has_value("prompt_type") ||

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "arch/score_head.h"
 #include "base/options.h"
 #include "cli/engine/load_for_inference.h"
 #include "text/tokenizer.h"
@@ -14,6 +15,12 @@ namespace danlu::cli {
 /// of one score in the files, else the name of Qwen3-Reranker's directory. Errors: those of the
 /// readers.
 std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& where, bool by_files);
+
+/// Whether the line or args.json says that the model ranks by a head.
+bool is_told_to_rank(const Options& options, const ModelLocation& where);
+
+/// A head of one score, as files or the adapters have it.
+arch::ScoreHead head_of_one_score(const ModelLocation& where);
 
 /// The template of a model that ranks and for which nothing names one: Qwen3-Reranker's, where
 /// `where` is such a model and was not trained without one; "": its own, or none.

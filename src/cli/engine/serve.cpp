@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/rank_place.h"
@@ -21,11 +22,10 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
-#include "cli/engine/ranking.h"
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
+#include "cli/engine/served_numbers.h"
 #include "cli/engine/speculation.h"
-#include "cli/engine/text_judge.h"
 #include "device/memory.h"
 #include "http/guards.h"
 #include "http/server.h"
@@ -138,6 +138,32 @@ std::optional<text::ToolFormat> tool_format_from(const Options& options,
       tokenizer.tool_template().empty() ? tokenizer.chat_template() : tokenizer.tool_template());
 }
 
+/// Errors: UsageError where a line asks for calls to be read that cannot be.
+void refuse_unknown_calls(const Options& options, const std::optional<text::ToolFormat>& format) {
+  const bool is_asked =
+      options.is_given("enable_auto_tool_choice") && options.get_bool("enable_auto_tool_choice");
+  if (!is_asked || format) return;
+  throw UsageError(
+      tr("[{}] how this model writes calls is not known",
+         options.given_as("enable_auto_tool_choice")),
+      tr("--tool_call_parser names the form: {}", fmt::join(text::tool_format_names(), ", ")));
+}
+
+/// Errors: UsageError for settings of vLLM's engine of forms that would change answers.
+void refuse_form_settings(const Options& options) {
+  const char* const name = "structured_outputs_config";
+  if (!options.is_set(name)) return;
+  const auto settings = try_parse_json(options.get_string(name));
+  if (!settings || !settings->is_object()) return;
+  for (const char* key : {"disable_any_whitespace", "disable_additional_properties"}) {
+    const auto found = settings->find(key);
+    if (found == settings->end() || *found == false || found->is_null()) continue;
+    throw UsageError(tr("[{}] {} is not built in", options.given_as(name), key),
+                     tr("schemas say additionalProperties themselves, and where JSON has white "
+                        "space is the model's choice"));
+  }
+}
+
 serve::MakeEncoder encoders_from(const Options& options, const ModelLocation& where,
                                  const InferenceModel& loaded) {
   return [&options, &where, &loaded](const Json& arguments, const std::string* chat_template) {
@@ -203,10 +229,17 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.stop_ids = infer::end_ids(loaded.defaults.stop_ids, *loaded.tokenizer, /*encoder=*/nullptr);
   infer::GenerationDefaults defaults = loaded.defaults;
   if (options.get_string("generation_config") == "vllm") defaults = {};  // OpenAI's
-  defaults.sampling = infer::sampling_of_server(defaults);
+  const bool is_as_swift = options.get_string("generation_config") == "swift";
+  defaults.sampling =
+      is_as_swift ? infer::sampling_of_swift(defaults) : infer::sampling_of_server(defaults);
   model.sampling = sampling_from(options, defaults);
   const bool is_told = options.is_set("do_sample") || options.is_set("temperature");
   if (!is_told) model.sampling.do_sample = defaults.sampling.do_sample;
+  if (!is_told && is_as_swift && !model.sampling.do_sample) {
+    log::notice(
+        "requests without a temperature get the likeliest tokens, as ms-swift's deploy gives them: "
+        "generation_config.json does not say do_sample: true; --generation_config auto draws");
+  }
   model.sampling.num_beams = 1;
   if (options.is_set("max_new_tokens")) {
     model.max_new_tokens = options.get_int("max_new_tokens");
@@ -216,6 +249,8 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.stop = stop_words_from(options);
   model.system = loaded.system;
   model.tool_format = tool_format_from(options, loaded);
+  model.leaves_calls = options.get_string("tool_call_parser") == "none";
+  refuse_unknown_calls(options, model.tool_format);
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";
   model.created_s = static_cast<int64_t>(std::time(nullptr));
   model.pooling = pooling_from(options, where);
@@ -327,6 +362,13 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
     for (const serve::ServedAdapter& adapter : model.adapters) names.push_back(adapter.name);
     log::info("adapters beside it: {}", fmt::join(names, ", "));
   }
+  if (model.encoder && model.completes && !model.tool_format && !model.leaves_calls) {
+    log::info(
+        "how this model writes calls is not known: requests with tools get a 400, unless "
+        "--tool_call_parser names the form, or none");
+  }
+  if (model.judging)
+    log::info("{}: texts are judged at {}/classify", model.names.front(), server.url());
   if (model.ranking) {
     log::info("{}: documents are ranked at {}/v1/rerank and {}/v1/score", model.names.front(),
               server.url(), server.url());
@@ -395,6 +437,9 @@ void serve_requests(const Options& options, const http::Settings& settings,
   serve::Service service(
       model, loop,
       {.limits = {.max_logprobs = options.get_int("max_logprobs"),
+                  .completion_tokens = options.get_string("generation_config") == "swift"
+                                           ? std::nullopt
+                                           : api::RequestLimits().completion_tokens,
                   .trusts_templates = options.get_bool("trust_request_chat_template"),
                   .follows_priority = options.get_string("scheduling_policy") == "priority"},
        .version = DANLU_VERSION});
@@ -424,6 +469,7 @@ void refuse_served_in_parts(const Options& options, const parallel::Ranks& ranks
 
 void serve_on(const Options& options, const parallel::Ranks& ranks) {
   refuse_served_in_parts(options, ranks);
+  refuse_form_settings(options);
   const http::Settings settings = http_settings(options);
   const bool is_open =
       api_keys_from(options, kKeyVariable).empty() && !http::is_loopback(settings.host);
@@ -431,25 +477,14 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
     log::warning("whoever reaches {} may use this server: --api-key asks for a key", settings.host);
   const AdapterFlags adapters = adapter_flags(options);
   ModelLocation where = locate_served(options, adapters);
-  where.ranks_by = ranks_by(options, where, /*by_files=*/true);
+  find_number_head(options, &where);
   InferenceModel loaded =
       load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
                          /*predicts=*/speculation_from(options).predicted_tokens > 0);
   const int64_t length = wanted_length(options, *loaded.model);
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
-  if (where.ranks_by) {
-    // Talks are written as the model's own template has them.
-    ModelLocation of_pairs = where;
-    if (where.ranks_by == RanksBy::kTokens)
-      of_pairs.usual_template = ranking_template(options, where);
-    description.ranking = {
-        .score_of = score_reader(options, where, loaded),
-        .encoder = judging_encoder(options, of_pairs, loaded.model->config().default_template,
-                                   loaded.tokenizer),
-        .activates = options.get_bool("reranker_use_activation")};
-    description.completes = *where.ranks_by == RanksBy::kTokens;
-  }
+  take_numbers(options, where, loaded, &description);
   const serve::LoadAdapter load = adapter_loader(options, where, loaded);
   add_adapters(adapters, load, &description);
   if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
