@@ -143,6 +143,25 @@ Json objective_identity_of(const TrainConfig& config) {
   return identity;
 }
 
+/// Null of models that are as their files have them.
+Json positions_identity(const TrainConfig& config) {
+  const arch::PositionChange& change = config.model.changes.positions;
+  if (change.empty()) return nullptr;
+  return {{"scaling", change.scaling},
+          {"positions", change.max_positions ? Json(*change.max_positions) : Json()}};
+}
+
+Json tokens_identity(const TrainConfig& config) {
+  const ModelChanges& changes = config.model.changes;
+  if (changes.tokens.empty() && changes.rows.empty()) return nullptr;
+  Json tokens = Json::array();
+  for (const text::NewToken& token : changes.tokens)
+    tokens.push_back({token.content, token.special});
+  return {{"tokens", tokens},
+          {"rows", changes.rows.vocab_size},
+          {"noise", static_cast<int>(changes.rows.noise)}};
+}
+
 /// What an identity is made from.
 struct Facts {
   const TrainConfig& config;
@@ -179,6 +198,8 @@ const std::vector<Row>& rows_of_run() {
       {"seed", kFixed, [](F f) -> Json { return f.config.seed; }},
       {"model", kFixed, [](F f) -> Json { return model_identity(f.source); }},
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
+      {"rope_scaling", kFixed, [](F f) -> Json { return positions_identity(f.config); }},
+      {"new_special_tokens", kFixed, [](F f) -> Json { return tokens_identity(f.config); }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
       {"mtp", kFixed, [](F f) -> Json { return prediction_identity(f.config); }},
       {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); },

@@ -155,7 +155,10 @@ weights::CheckpointSource opened_of(const ModelSource& source) {
 
 weights::CheckpointSource open_model(const ModelSource& source) {
   weights::CheckpointSource opened = opened_of(source);
-  if (!source.as_trained || source.adapter.empty() || !opened.model) return opened;
+  const bool as_trained = source.as_trained && !source.adapter.empty();
+  make_changes(as_trained ? recorded_changes(source.adapter, opened.config) : source.changes,
+               opened);
+  if (!as_trained || !opened.model) return opened;
   const auto made = weights::recorded_nf4(source.adapter);
   if (weights::is_other_base(made, *opened.model))
     opened.model = weights::through_nf4(opened.model, opened.config, *made);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "settings/model_changes.h"
 #include "weights/convert/checkpoint_source.h"
 
 namespace danlu::settings {
@@ -23,12 +24,14 @@ struct ModelSource {
   /// if it has a seed, else what they have. labels 0: of one that sorts, as many as the files have.
   std::optional<arch::ScoreHead> score = {};
   bool continues = true;  ///< the training that a Megatron checkpoint is of
-  /// The base has the numbers that it had while `adapter` was trained: where its record says so,
-  /// those of NF4 (weights/lora/trained_base.h).
+  /// The base is what it was while `adapter` was trained, where its record says so: its numbers
+  /// those of NF4 (weights/lora/trained_base.h), its positions stretched, its vocabulary grown.
   bool as_trained = false;
   /// How `path` is opened: config.json named by the user, and where else it may lie.
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
+  /// What is made of the files' model before it is used.
+  ModelChanges changes = {};
   /// config.json of a model that flags alone describe, which begins at random; null: there is one.
   Json described = {};
 };

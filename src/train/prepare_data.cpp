@@ -19,6 +19,7 @@
 #include "settings/options/media_flags.h"
 #include "text/gguf_tokenizer.h"
 #include "text/hermes_tools.h"
+#include "text/new_tokens.h"
 #include "text/template_file.h"
 #include "text/template_record.h"
 #include "text/trained_part.h"
@@ -415,7 +416,8 @@ void prefer_hermes_tools(const TrainConfig& config, const arch::ModelConfig& mod
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
   PreparedText text;
   try {
-    text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
+    text.tokenizer =
+        text::load_with_tokens(config.model.tokenizer, config.model.changes.tokens).tokenizer;
   } catch (const text::MissingTokenizer&) {
     // Rows that are tokenised already need none; a tokenizer that was named must be there.
     if (config.model.tokenizer_is_named) throw;

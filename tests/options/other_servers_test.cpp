@@ -180,7 +180,7 @@ std::string refusal_of(const OptionTable& table, const Words& words) {
 TEST(OtherServers, WhatChangesAnswersIsRefusedWithWhatToDo) {
   const OptionTable serve = cli::serve_options();
   EXPECT_THAT(refusal_of(serve, {"--revision", "v2"}), HasSubstr("danlu download"));
-  EXPECT_THAT(refusal_of(serve, {"--rope-theta", "1e6"}), HasSubstr("config.json"));
+  EXPECT_THAT(refusal_of(serve, {"--disable-sliding-window", "true"}), HasSubstr("config.json"));
   EXPECT_THAT(refusal_of(serve, {"--quantization", "awq"}), HasSubstr("bitsandbytes"));
   EXPECT_THAT(refusal_of(serve, {"--pipeline-parallel-size", "2"}),
               HasSubstr("--tensor_parallel_size"));

@@ -22,6 +22,7 @@
 #include "cli/commands/convert_request.h"
 #include "cli/commands/convert_scores.h"
 #include "cli/commands/gguf_export.h"
+#include "settings/model_changes.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
 #include "text/tokenizer.h"
@@ -125,6 +126,11 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   }
   if (plan.source.differing_copies)
     weights::refuse_differing_copies(plan.source.differing_copies(), request.source_options.loose);
+  if (!request.adapters.empty()) {
+    const auto changes = settings::recorded_changes(request.adapters, plan.source.config);
+    plan.config_changed |= !changes.empty();
+    settings::make_changes(changes, plan.source);
+  }
   plan.config = plan.source.config;
   plan.model = plan.source.model;
   if (!plan.model) {
@@ -530,8 +536,13 @@ void log_next_step(const ConvertRequest& request, const ConvertPlan& plan) {
 
 }  // namespace
 
-int convert_as_asked(const Options& options, const ConvertRequest& request) {
+int convert_as_asked(const Options& options, const ConvertRequest& asked) {
+  ConvertRequest request = asked;
   ConvertPlan plan = open_plan(options, request);
+  const fs::path& companions = plan.source.companions;
+  if (request.tokenizer.empty() && !request.adapters.empty() && !companions.empty() &&
+      settings::tokenizer_beside(companions, request.adapters) == request.adapters)
+    request.tokenizer = request.adapters;
   Conversion conversion;
   conversion.output = request.output;
   plan_target(request, plan, conversion);

@@ -28,7 +28,38 @@ std::vector<OptionSpec> opened_model_options(const std::string& group) {
                    .type = OptionType::kFloat,
                    .help = "of a MindSpeed LoRA that does not record it",
                    .group = group}},
-                 checkpoint_options(group)});
+                 checkpoint_options(group),
+                 position_options(group),
+                 overridden_config_options(group)});
+}
+
+std::vector<OptionSpec> position_options(const std::string& group) {
+  return {
+      {.name = "rope_scaling",
+       .help = "how positions are stretched, in place of config.json's: linear, dynamic or yarn, "
+               "as far as --max_model_len says, or rope_scaling's JSON",
+       .group = group},
+      {.name = "max_model_len",
+       .type = OptionType::kInt,
+       .help = "with --rope_scaling linear, dynamic or yarn: tokens that are to be read",
+       .range = at_least(1).up_to(1 << 24),
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> overridden_config_options(const std::string& group) {
+  return {
+      {.name = "rope_theta",
+       .type = OptionType::kFloat,
+       .help = "base of the rotary angles, in place of config.json's",
+       .range = above(0),
+       .group = group},
+      {.name = "hf_overrides",
+       .type = OptionType::kJson,
+       .help = "keys of config.json that say how positions are stretched, as JSON: rope_scaling, "
+               "rope_parameters, rope_theta, max_position_embeddings",
+       .group = group},
+  };
 }
 
 namespace {

@@ -10,7 +10,12 @@ namespace danlu::cli {
 /// How a checkpoint that does not describe itself is opened: config.json, iteration, LoRA's scale.
 /// Shared by every verb that opens one.
 std::vector<OptionSpec> checkpoint_options(const std::string& group);
-/// checkpoint_options, and whose tokenizer and which scale of LoRA go with it.
+/// How positions are stretched; shared with the training verbs.
+std::vector<OptionSpec> position_options(const std::string& group);
+/// Keys of config.json that are others, as vLLM has them.
+std::vector<OptionSpec> overridden_config_options(const std::string& group);
+/// checkpoint_options, position_options, overridden_config_options, and whose tokenizer and which
+/// scale of LoRA go with it.
 std::vector<OptionSpec> opened_model_options(const std::string& group);
 /// Model, adapters, template, dtype.
 std::vector<OptionSpec> model_options();

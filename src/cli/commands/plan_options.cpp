@@ -20,6 +20,10 @@ namespace {
 /// splits.
 const std::set<std::string>& planned() {
   static const std::set<std::string> names = {"model",
+                                              "new_special_tokens",
+                                              "add_special_tokens",
+                                              "add_tokens",
+                                              "resize_vocab",
                                               "tuner",
                                               "lora_rank",
                                               "lora_dropout",

@@ -83,6 +83,8 @@ std::vector<OptionSpec> address_options() {
 /// One adapter of the model, as everywhere, or several beside it.
 std::vector<OptionSpec> served_model_options() {
   std::vector<OptionSpec> specs = model_options();
+  // A server has it for the length of answers, too.
+  std::erase_if(specs, [](const OptionSpec& spec) { return spec.name == "max_model_len"; });
   for (OptionSpec& spec : specs) {
     if (spec.name == "prompt_type") spec.aliases.push_back("chat_template");
     if (spec.name == "chat_template_kwargs") spec.aliases.push_back("default_chat_template_kwargs");
@@ -127,7 +129,9 @@ std::vector<OptionSpec> batching_options() {
   return {
       {.name = "max_model_len",
        .type = OptionType::kInt,
-       .help = "longest prompt and answer together, in tokens (default: the model's window)",
+       .help = "longest prompt and answer together, in tokens (default: the model's window); "
+               "--rope_scaling "
+               "linear, dynamic or yarn stretches positions to it",
        .aliases = {"max_length", "vllm_max_model_len", "vllm_maxlen", "sglang_maxlen",
                    "sglang_context_length", "lmdeploy_session_len"},
        .range = at_least(1).up_to(1 << 24),

@@ -78,7 +78,6 @@ std::vector<OptionSpec> megatron_by_swift() {
       ignored({"label_names"}, "evaluation is the loss"),
       ignored_switch({"add_non_thinking_prefix"},
                      "the template writes the empty thoughts of answers without any"),
-      ignored({"max_model_len"}, "--max_length says how long samples may be"),
       unavailable({"recompute_modules"},
                   "--recompute selective runs attention again; --recompute_norm and "
                   "--recompute_activation_function do the rest",
@@ -142,11 +141,8 @@ std::vector<OptionSpec> other_tasks() {
 
 std::vector<OptionSpec> model_and_tuner() {
   return {
-      unavailable({"rope_scaling"},
-                  "positions follow from the model's config.json; change it there"),
-      unavailable({"resize_vocab", "new_special_tokens", "add_special_tokens", "add_tokens",
-                   "split_special_tokens"},
-                  "the vocabulary stays as it is"),
+      unavailable({"new_special_tokens_config", "split_special_tokens"},
+                  "new tokens begin as the mean of the others: --new_special_tokens"),
       unavailable({"add_bos_token", "add_eos_token"},
                   "special tokens follow from the tokenizer's files and the template", {"none"}),
       unavailable({"model_kwargs", "config_overrides"},

@@ -3,6 +3,40 @@
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
+namespace {
+
+std::vector<OptionSpec> new_token_options(const std::string& group) {
+  return {
+      {.name = "new_special_tokens",
+       .type = OptionType::kList,
+       .help = "special tokens that the tokenizer gains, or .txt files with one in a line; the "
+               "table and the head gain rows where the vocabulary has none left, and are trained "
+               "whole beside adapters",
+       .group = group,
+       .keeps_words = true},
+      {.name = "add_special_tokens",
+       .type = OptionType::kList,
+       .help = "LLaMA-Factory's: the same, with rows that begin as noise around the mean",
+       .group = group},
+      {.name = "add_tokens",
+       .type = OptionType::kList,
+       .help = "LLaMA-Factory's: tokens that are not special",
+       .group = group},
+      {.name = "resize_vocab",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "LLaMA-Factory's: the vocabulary grows to what the tokenizer has; new tokens do it "
+               "alone",
+       .group = group},
+      {.name = "init_special_tokens",
+       .help = "LLaMA-Factory's: rows of new tokens begin as noise around the mean of the others "
+               "(--new_special_tokens alone: nearly as the mean)",
+       .choices = {"noise_init"},
+       .group = group},
+  };
+}
+
+}  // namespace
 
 std::vector<OptionSpec> train_model_options() {
   const std::string model = "Model", tuner = "Tuner";
@@ -239,7 +273,8 @@ std::vector<OptionSpec> train_model_options() {
        .choices = {"nf4"},
        .group = tuner},
   };
-  return joined({std::move(all), checkpoint_options(model)});
+  return joined({std::move(all), checkpoint_options(model), position_options(model),
+                 new_token_options(model)});
 }
 
 }  // namespace danlu::cli

@@ -20,10 +20,12 @@
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/judged_rows.h"
+#include "cli/engine/load_for_inference.h"
 #include "data/preprocess_run.h"
 #include "data/step_text.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "settings/model_changes.h"
 #include "settings/model_source.h"
 #include "settings/options/precision.h"
 #include "train/lone_judge.h"
@@ -89,9 +91,10 @@ StepJudge load_step_judge(const Options& options, const ModelLocation& where) {
     source.score = arch::ScoreHead{.form = arch::ScoreForm::kTokens, .labels = 2};
     if (!where.adapter.empty()) source.score->seed = 0;  // the adapter has the head
   }
-  const weights::CheckpointSource opened = settings::open_model(source);
+  weights::CheckpointSource opened = settings::open_model(source);
+  change_as_asked(options, where.adapter, opened);
   train::say_trained_base(where.adapter);
-  const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
+  const fs::path beside = settings::tokenizer_beside(opened.companions, where.adapter);
   StepJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);

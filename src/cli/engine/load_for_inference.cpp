@@ -17,7 +17,9 @@
 #include "device/select.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/model_changes.h"
 #include "settings/model_source.h"
+#include "settings/options/change_options.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/precision.h"
@@ -81,8 +83,9 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
   return choice.encoder;
 }
 
-/// The one that was named, else the model's (a GGUF file's is in it), else the adapter's: training
-/// puts a copy there. Errors: as Tokenizer::load and refuse_other_tokenizer.
+/// The one that was named, else that of an adapter that brings tokens, else the model's (a GGUF
+/// file's is in it), else the adapter's: training puts a copy there. Errors: as Tokenizer::load and
+/// refuse_other_tokenizer.
 std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const fs::path& companions) {
@@ -93,8 +96,10 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
     if (is_gguf) text::refuse_other_tokenizer(where.model, *tokenizer, named);
     return tokenizer;
   }
+  const fs::path of_model = is_gguf ? where.model : companions,
+                 first = settings::tokenizer_beside(of_model, where.adapter);
   std::vector<fs::path> places;
-  for (const fs::path& place : {is_gguf ? where.model : companions, where.adapter}) {
+  for (const fs::path& place : {first, first == where.adapter ? of_model : where.adapter}) {
     if (!place.empty()) places.push_back(place);
   }
   for (size_t i = 0; i < places.size(); ++i) {
@@ -244,14 +249,22 @@ ModelLocation locate_model(const Options& options, const fs::path& model, const 
   return where;
 }
 
-weights::CheckpointSource open_model(const Options& options, const fs::path& path, bool scores) {
-  return weights::open_checkpoint_source(
+void change_as_asked(const Options& options, const fs::path& adapter,
+                     weights::CheckpointSource& opened) {
+  settings::make_changes(settings::changes_to_ask(options, adapter, opened.config), opened);
+}
+
+weights::CheckpointSource open_model(const Options& options, const fs::path& path,
+                                     const fs::path& adapter, bool scores) {
+  weights::CheckpointSource opened = weights::open_checkpoint_source(
       path, {.config_dir = options.get_string_or("hf_config", ""),
              .fallback_dir = text::directory_of_model(options.get_string_or("tokenizer", "")),
              .iteration = options.get_string_or("iteration", ""),
              .all_tensors = true,
              .scores = scores,
              .lora_alpha = lora_alpha_from(options)});
+  change_as_asked(options, adapter, opened);
+  return opened;
 }
 
 namespace {
@@ -313,7 +326,9 @@ weights::CheckpointSource open_scorer(const Options& options, const ModelLocatio
   source.iteration = options.get_string_or("iteration", "");
   source.adapter_alpha = lora_alpha_from(options);
   source.score = where.score;
-  return settings::open_model(source);
+  weights::CheckpointSource opened = settings::open_model(source);
+  change_as_asked(options, where.adapter, opened);
+  return opened;
 }
 
 /// Makes them part of the network.
@@ -361,8 +376,9 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  weights::CheckpointSource source =
-      where.score ? open_scorer(options, where) : open_model(options, where.model);
+  weights::CheckpointSource source = where.score
+                                         ? open_scorer(options, where)
+                                         : open_model(options, where.model, where.adapter);
   if (predicts) take_predictions(where.model, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));

@@ -76,10 +76,15 @@ std::filesystem::path model_path(const std::string& name, const char* flag);
 std::optional<double> lora_alpha_from(const Options& options);
 
 /// The model at `path` in whatever format, with --hf-config, --tokenizer and
-/// --iteration. Errors: as weights::open_checkpoint_source. scores: also one
-/// with the head of a reward model.
+/// --iteration, its positions and tokens as the line asks for or `adapter` was trained with.
+/// Errors: as weights::open_checkpoint_source, settings::changes_to_ask and settings::make_changes.
+/// scores: also one with the head of a reward model.
 weights::CheckpointSource open_model(const Options& options, const std::filesystem::path& path,
-                                     bool scores = false);
+                                     const std::filesystem::path& adapter, bool scores = false);
+
+/// What the line asks for of a model that was opened otherwise.
+void change_as_asked(const Options& options, const std::filesystem::path& adapter,
+                     weights::CheckpointSource& opened);
 
 /// The base model that adapter_config.json names, seen from the adapter or from here; says which.
 /// Errors: UsageError if it names none, ModelError if that one is not found.

@@ -18,6 +18,7 @@
 #include "models/adapters.h"
 #include "models/weight_files.h"
 #include "settings/embedding_files.h"
+#include "settings/model_changes.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
@@ -58,8 +59,9 @@ uint64_t bytes_to_write(const weights::MergedModel& merged, DType dtype) {
 
 /// The base that `head` is to stand on, in place of the vocabulary's.
 weights::CheckpointSource open_base(const Options& options, const fs::path& base,
+                                    const fs::path& adapters,
                                     const std::optional<arch::ScoreHead>& head) {
-  weights::CheckpointSource opened = open_model(options, base, head.has_value());
+  weights::CheckpointSource opened = open_model(options, base, adapters, head.has_value());
   if (!head) return opened;
   if (!opened.config.score) opened.config = arch::with_score(opened.config, *head);
   if (head->problem) opened.config.score->problem = head->problem;
@@ -173,10 +175,13 @@ void prepare_nf4(const Options& options, const std::optional<weights::MadeNf4>& 
       count);
 }
 
-/// Where the base has no tokenizer: the one that was named, else a GGUF file's own, else the
-/// adapter's.
+/// The base's, or the adapter's where it brings tokens. Where the base has no tokenizer: the one
+/// that was named, else a GGUF file's own, else the adapter's.
 void carry_tokenizer(const Options& options, const weights::CheckpointSource& base,
                      const fs::path& adapters, const fs::path& directory) {
+  // Files that are there already are kept.
+  if (settings::tokenizer_beside(base.companions, adapters) == adapters)
+    weights::carry_over_files(adapters, directory);
   if (!base.companions.empty()) return weights::carry_over_files(base.companions, directory);
   const fs::path named = options.get_string_or("tokenizer", "");
   const fs::path& file = named.empty() ? base.path : named;
@@ -227,7 +232,7 @@ int run_merge(const Options& options) {
                                                          /*is_file=*/false);
                           });
   const auto head = is_megatron ? std::nullopt : head_in(adapters);
-  Merge merge{open_base(options, base, head), {}, {}, adapters.string()};
+  Merge merge{open_base(options, base, adapters, head), {}, {}, adapters.string()};
   if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
   prepare_nf4(options, weights::recorded_nf4(adapters), merge);
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,

@@ -10,6 +10,7 @@
 #include "cli/engine/trained_prompt.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/model_changes.h"
 #include "weights/lora/peft.h"
 #include "weights/lora/trained_base.h"
 
@@ -49,6 +50,19 @@ void report_base_in_nf4(const fs::path& adapter, const models::CausalLM& model) 
                              "otherwise here than they "
                              "did there; --quantize nf4 holds it so",
                              adapter.string()));
+}
+
+/// Errors: ModelError where the adapter was trained on positions that are stretched otherwise.
+void require_same_positions(const fs::path& adapter, const arch::ModelConfig& config) {
+  const arch::PositionChange trained = settings::recorded_changes(adapter, config).positions;
+  if (trained.empty()) return;
+  const arch::RopeConfig then = arch::with_positions(config, trained).rope;
+  if (then.scaling == config.rope.scaling && then.factor == config.rope.factor &&
+      then.original_max_positions == config.rope.original_max_positions)
+    return;
+  throw ModelError(tr("{}: trained with rope_scaling {}, which the served model does not have",
+                      adapter.string(), dump_text(trained.scaling)),
+                   tr("serve it alone with --adapters DIR, or the model with --rope_scaling"));
 }
 
 /// As it was trained, where the line does not say otherwise.
@@ -116,6 +130,7 @@ serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& w
     }
     weights::report_other_base(path, where.model);
     report_base_in_nf4(path, model);
+    require_same_positions(path, model.config());
     warn_if_merged_already(where.model, path);
     const auto adapter = models::load_beside(model, path, lora_alpha_from(options));
     const int64_t most = options.get_int_or("max_lora_rank", 0);

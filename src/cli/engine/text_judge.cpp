@@ -7,9 +7,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/engine/infer_rows.h"
+#include "cli/engine/load_for_inference.h"
 #include "cli/engine/trained_prompt.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "settings/model_changes.h"
 #include "settings/options/precision.h"
 #include "text/template_choice.h"
 #include "train/lone_judge.h"
@@ -66,9 +68,10 @@ std::shared_ptr<const text::ChatEncoder> judging_encoder(
 
 TextJudge load_text_judge(const Options& options, const ModelLocation& where,
                           const settings::ModelSource& source) {
-  const weights::CheckpointSource opened = settings::open_model(source);
+  weights::CheckpointSource opened = settings::open_model(source);
+  change_as_asked(options, where.adapter, opened);
   train::say_trained_base(where.adapter);
-  const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
+  const fs::path beside = settings::tokenizer_beside(opened.companions, where.adapter);
   TextJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);

@@ -63,7 +63,7 @@ int run_verify(const Options& options) {
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
   const fs::path directory = model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
-  const weights::CheckpointSource source = open_model(options, directory);
+  const weights::CheckpointSource source = open_model(options, directory, /*adapter=*/{});
   const at::ScalarType type = device::scalar_type_of(dtype);
   const at::Device device = device::select(options.get_string("device"));
   auto model = models::load_model(source, parallel::Mesh::single(), type, device);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,33 @@ std::vector<std::string> with_tower(const std::vector<std::string>& targets,
   return all;
 }
 
+/// --modules_to_save with ms-swift's and Megatron's words for the table and the head. A head that
+/// is the table has no name of its own then.
+std::vector<std::string> saved_modules_from(const Options& options,
+                                            const arch::ModelConfig& model) {
+  const std::map<std::string, arch::Role> kWords = {{"all-embedding", arch::Role::kEmbedding},
+                                                    {"word_embeddings", arch::Role::kEmbedding},
+                                                    {"output_layer", arch::Role::kHead}};
+  std::vector<std::string> modules;
+  for (const std::string& entry : options.get_list("lora_modules_to_save")) {
+    const auto word = kWords.find(entry);
+    std::string module = entry;
+    for (const arch::ParamSpec& spec : arch::parameters_of(model)) {
+      if (word == kWords.end()) break;
+      const std::string named = arch::module_of(spec.name);
+      if (weights::is_named(named, entry)) {  // the model's own name
+        module = entry;
+        break;
+      }
+      if (spec.role != word->second || spec.is_bias || spec.layer >= 0) continue;
+      module = arch::last_name(arch::module_of(spec.tied_to.empty() ? spec.name : spec.tied_to));
+    }
+    if (std::find(modules.begin(), modules.end(), module) == modules.end())
+      modules.push_back(module);
+  }
+  return modules;
+}
+
 }  // namespace
 
 namespace {
@@ -118,7 +146,7 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
   weights::set_targets(lora, targets);
   lora.targets_are_pattern |= by_regex;
   weights::keep_out_of_tower(lora, model);
-  lora.modules_to_save = options.get_list("lora_modules_to_save");
+  lora.modules_to_save = saved_modules_from(options, model);
   lora.modules_to_save.insert(lora.modules_to_save.end(), vision.whole_modules.begin(),
                               vision.whole_modules.end());
   if (!model.score) return lora;

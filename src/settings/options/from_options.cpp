@@ -11,6 +11,7 @@
 #include "settings/embedding_files.h"
 #include "settings/options/adapter_options.h"
 #include "settings/options/batch_options.h"
+#include "settings/options/change_options.h"
 #include "settings/options/data_options.h"
 #include "settings/options/deepspeed.h"
 #include "settings/options/embedding_options.h"
@@ -218,6 +219,7 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
     config.routers = router_training_from(options, read.model);
   }
   config.lora = lora_from(options, config.tuner, read.model, vision);
+  save_new_rows(read.model, config);
   leave_dropout(options, config);
   refuse_adapters_on_ranking_head(options, config);
   config.nf4 = nf4_from(options, config.tuner, read.model);

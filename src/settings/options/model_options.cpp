@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "settings/options/change_options.h"
 #include "settings/options/described_by_flags.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
@@ -117,6 +118,8 @@ NamedModel model_to_train(const Options& options, Task task,
   source.companions = opened.companions;
   if (source.tokenizer.empty())
     source.tokenizer = source.companions.empty() ? source.path : source.companions;
+  source.changes = changes_to_train(options, source, opened.config, /*is_planned=*/false);
+  make_changes(source.changes, opened);
   return {std::move(source), std::move(opened.config)};
 }
 
@@ -129,7 +132,12 @@ NamedModel model_to_plan(const Options& options, Task task, bool may_load,
   ModelSource described = source;
   described.from_scratch |= source.path.extension() == ".json" || holds_no_weights(source.path) ||
                             fs::exists(source.path / "config.json");
-  return {std::move(source), open_model(described).config};
+  weights::CheckpointSource opened = open_model(described);
+  if (described.tokenizer.empty())
+    described.tokenizer = opened.companions.empty() ? described.path : opened.companions;
+  source.changes = changes_to_train(options, described, opened.config, /*is_planned=*/true);
+  make_changes(source.changes, opened);
+  return {std::move(source), std::move(opened.config)};
 }
 
 }  // namespace danlu::settings

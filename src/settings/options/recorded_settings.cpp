@@ -1,5 +1,7 @@
 #include "settings/options/recorded_settings.h"
 
+#include "settings/options/change_options.h"
+
 namespace danlu::settings {
 namespace {
 
@@ -37,6 +39,7 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   // A template that the model's name chose: what is trained has another name.
   if (config.objective.kind == ObjectiveKind::kRanking && config.data.template_name != "auto")
     recorded.args["template"] = config.data.template_name;
+  record_changes(config.model.changes, recorded.args);
   recorded.of_machine = options.names(OptionScope::kMachine);
   recorded.of_start = options.names(OptionScope::kStart);
   // A rank in the record must not make a full run one of LoRA.

@@ -48,6 +48,8 @@ std::optional<Continued> continued_from(const TrainConfig& config,
     why = "weights only: iteration 0, consumed samples 0";
   } else if (config.adamw.muon) {
     why = "its optimizer's state is Adam's, not Muon's: iteration 0";
+  } else if (config.model.changes.rows.vocab_size > 0) {
+    why = "the vocabulary grows: iteration 0";
   } else if (config.tuner != Tuner::kFull || !config.freeze.empty()) {
     why = "its optimizer's state is of all weights: iteration 0";
   }

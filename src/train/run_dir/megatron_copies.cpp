@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
+#include "settings/model_changes.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
@@ -90,10 +91,11 @@ void put_model(const TrainConfig& config, const fs::path& checkpoint, Content& c
 
 /// The base model as the run found it, and the checkpoint's adapters.
 void put_adapters(const TrainConfig& config, const fs::path& checkpoint, Content& content) {
-  const weights::CheckpointSource base =
+  weights::CheckpointSource base =
       weights::open_checkpoint_source(config.model.path, {.config_dir = config.model.config_dir,
                                                           .fallback_dir = config.model.fallback_dir,
                                                           .iteration = config.model.iteration});
+  settings::make_changes(config.model.changes, base);
   content.config = base.config;
   content.globals = globals_of(base);
   const weights::PeftConfig peft = weights::load_peft_config(checkpoint);

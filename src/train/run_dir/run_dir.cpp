@@ -24,6 +24,7 @@
 #include "models/weight_files.h"
 #include "settings/embedding_files.h"
 #include "text/gguf_tokenizer.h"
+#include "text/new_tokens.h"
 #include "text/template_choice.h"
 #include "train/rollouts/critic.h"
 #include "train/rollouts/rollout_journal.h"
@@ -313,6 +314,7 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
   // A file may be named, and its name may be that of the one in whose place another is read.
   const fs::path tokenizer = text::directory_of_model(config.model.tokenizer);
   const bool is_in_model = text::is_gguf(config.model.tokenizer);
+  const std::vector<text::NewToken>& new_tokens = config.model.changes.tokens;
   const auto carry_tokenizer = [&] {
     if (carry_two_files(config.model.tokenizer, directory)) return;
     is_in_model ? void(text::write_gguf_tokenizer(config.model.tokenizer, directory))
@@ -325,11 +327,13 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
     carry_tokenizer();
     std::error_code ignored;
     fs::remove(directory / "config.json", ignored);
+    if (!new_tokens.empty()) text::write_new_tokens(directory, new_tokens);
     return;
   }
   models::save(model, directory, dtype, config.model.companions);
   write_embedding_files(config, model.config(), directory);
   if (is_in_model || tokenizer != config.model.companions) carry_tokenizer();
+  if (!new_tokens.empty()) text::write_new_tokens(directory, new_tokens);
 }
 
 namespace {

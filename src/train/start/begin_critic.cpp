@@ -10,6 +10,7 @@
 #include "train/rollouts/judges.h"
 #include "train/run_dir/resume.h"
 #include "train/start/begin.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::train {
 namespace {
@@ -45,6 +46,14 @@ TrainConfig critic_config(const TrainConfig& policy, const settings::ModelSource
   config.tuner = policy.tuner == Tuner::kLora ? Tuner::kLora : Tuner::kFull;
   if (config.tuner != Tuner::kLora) return config;
   std::vector<std::string>& whole = config.lora.modules_to_save;
+  // It has no head of a vocabulary, which new tokens of the policy train.
+  std::erase_if(whole, [&](const std::string& entry) {
+    const std::vector<arch::ParamSpec> all = arch::parameters_of(opened.config);
+    return std::none_of(all.begin(), all.end(), [&](const arch::ParamSpec& spec) {
+      return weights::is_within(arch::module_of(spec.name), entry) ||
+             weights::is_named(arch::module_of(spec.name), entry);
+    });
+  });
   const std::string head = opened.config.score->module();
   if (std::find(whole.begin(), whole.end(), head) == whole.end()) whole.push_back(head);
   if (opened.config.score->form == arch::ScoreForm::kSequence) config.lora.task_type = "SEQ_CLS";
