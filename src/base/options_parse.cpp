@@ -308,8 +308,8 @@ std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
   return option_text::canonical(spec, entry.text, where);
 }
 
-/// One file may name an option under two names only with one value: LLaMA-Factory's packing and
-/// neat_packing are both true. Included files may be overridden.
+/// One file may name an option under two names only with one value. Included files may be
+/// overridden.
 void refuse_contradiction(const OptionFileEntry& entry, const OptionSpec& spec,
                           const OptionFileEntry*& first) {
   if (!first) {

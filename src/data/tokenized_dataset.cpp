@@ -138,8 +138,9 @@ void report_plan(const std::vector<PlannedDataset>& plan) {
 }
 
 /// Samples that lie under a prefix. Errors: UsageError if they are of another kind than `kind`.
-std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, SampleKind kind,
-                                                 std::shared_ptr<const text::Tokenizer> tokenizer) {
+std::shared_ptr<const SampleSource> open_samples(const std::string& prefix,
+                                                 const SampleSpec& spec) {
+  const SampleKind kind = spec.kind;
   const auto recorded = read_recorded_kind(prefix);
   const SampleKind found = recorded.value_or(kind_of_files(prefix).value());
   // Instruction samples have prompts; steps of another program go by the same names.
@@ -150,7 +151,7 @@ std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, Samp
                         sample_kind_description(found), sample_kind_description(kind)),
                      hint_for_kind(found));
   }
-  return samples_of_files(prefix, kind, std::move(tokenizer));
+  return samples_of_files(prefix, kind, spec.tokenizer, spec.ends);
 }
 
 /// plan: of the data sets of these names, in their order.
@@ -206,7 +207,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
           tr("[dataset] {} is a file and also the prefix of preprocessed samples", name),
           tr("give one of the two another name"));
     }
-    const auto whole = open_samples(name, spec.kind, spec.tokenizer);
+    const auto whole = open_samples(name, spec);
     if (spec.media) require_recorded_media(name, *spec.media);
     log::info("{}: preprocessed, {} samples", name, whole->size());
     parts.push_back(limit_samples(
@@ -218,11 +219,19 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
   return joined(std::move(parts));
 }
 
+/// How many of `size` samples are split off. Errors: DataError where a number leaves none.
+int64_t number_held_out(const SampleSpec& spec, int64_t size) {
+  if (spec.val_rows == 0)
+    return std::clamp<int64_t>(std::llround(spec.val_ratio * static_cast<double>(size)), 1,
+                               size - 1);
+  if (spec.val_rows < size) return spec.val_rows;
+  throw DataError(tr("[val_ratio] {} samples are to be held out of {}: none is left for training",
+                     spec.val_rows, size));
+}
+
 /// Which samples go to validation: a permutation drawn by `seed`, its first share, in file order.
-std::pair<std::vector<int64_t>, std::vector<int64_t>> split_samples(int64_t size, double val_ratio,
+std::pair<std::vector<int64_t>, std::vector<int64_t>> split_samples(int64_t size, int64_t num_val,
                                                                     uint64_t seed) {
-  const auto num_val =
-      std::clamp<int64_t>(std::llround(val_ratio * static_cast<double>(size)), 1, size - 1);
   std::vector<int64_t> order(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), 0);
   NumpyRandomState random(static_cast<uint32_t>(mix64(seed, 1)));
@@ -322,8 +331,9 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
         open_side(of_val, spec.val_datasets, &result.val_report, &result.tokenised_beforehand);
   } else if (!spec.split_text.empty()) {
     hold_out_by_split(spec.split_text, &result);
-  } else if (spec.val_ratio > 0 && result.train->size() > 1) {
-    auto [train, val] = split_samples(result.train->size(), spec.val_ratio, spec.seed);
+  } else if (spec.val_rows > 0 || (spec.val_ratio > 0 && result.train->size() > 1)) {
+    const int64_t size = result.train->size();
+    auto [train, val] = split_samples(size, number_held_out(spec, size), spec.seed);
     result.val = std::make_shared<SelectedSource>(result.train, std::move(val));
     result.train = std::make_shared<SelectedSource>(result.train, std::move(train));
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/megatron/instruction_dataset.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_manifest.h"
 #include "data/preprocess_report.h"
@@ -32,11 +33,13 @@ struct SampleSpec {
   /// largest has); 0: any (then no packs).
   int64_t max_length = 2048;
   Truncation truncation = Truncation::kDelete;
-  bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
-  bool append_eod = false;      ///< end every sample with it
+  bool append_eod_text = true;           ///< end plain texts with the tokenizer's eos
+  bool append_eod = false;               ///< end every sample with it
+  std::optional<SegmentEnds> ends = {};  ///< of samples in files tokenised beforehand
   bool pack_sequences =
       false;             ///< fill sequences of max_length with several samples, segments kept
   double val_ratio = 0;  ///< share of samples split off for validation, drawn by `seed`
+  int64_t val_rows = 0;  ///< > 0: so many instead of a share
   /// Megatron's --split, "949,50,1": shares of the samples in file order, as MindSpeed-LLM cuts
   /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.
   std::string split_text = {};

@@ -161,7 +161,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
   request.nf4_bits = nf4_bits_of(config);
   request.wide_logits = wide_logits_of(config);
   if (config.objective.draws()) request.rollout = rollout_of(config, model, longest);
-  if (config.data.share_passes) request.packed = config.longest_sample();
+  if (config.shares_passes()) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);
   // Samples that are put together make fewer passes; virtual stages need as many as stages.
   if (config.chunks > 1)

@@ -49,6 +49,7 @@ struct DataConfig {
   std::vector<std::string> train;       ///< as the user wrote them
   std::vector<std::string> validation;  ///< empty: held out of `train`
   double validation_ratio = 0;          ///< [0, 1)
+  int64_t validation_rows = 0;          ///< > 0: so many rows instead of a part
   std::string megatron_split;           ///< "949,50,1"; only with .bin/.idx prefixes
   int64_t max_length = 0;               ///< tokens; > 0
   std::string truncation = "delete";    ///< delete | right | left | shares
@@ -60,6 +61,7 @@ struct DataConfig {
       write_to;                ///< samples are written there, and the run ends; empty: it trains
   bool shuffles_once = false;  ///< the first epoch's order is that of all
   bool drops_last = false;     ///< samples that fill no micro-batch of all ranks
+  bool runs_on = false;        ///< steps go on into the next epoch, as Megatron's do
   uint64_t seed = 42;
   int64_t max_rows = -1;           ///< of each data set; -1: all
   bool limits_validation = false;  ///< max_rows is of validation sets, too
@@ -110,6 +112,8 @@ struct ScheduleChoice {
   std::optional<double> warmup_fraction;  ///< of the decay's steps, as Megatron counts
   bool scales_by_sample = false;          ///< Megatron's inverse square root, which counts samples
   std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
+  /// The same in samples, of which a step has RunPlan::global_batch_size.
+  std::optional<int64_t> warmup_samples, decay_samples, wsd_decay_samples;
 };
 
 /// Whose form the console line of a step has.
@@ -227,6 +231,9 @@ struct TrainConfig {
       return data.max_length * (2 + objective.embedding.hard_negatives);
     return data.max_length * (objective.has_two_texts() ? 2 : 1);
   }
+  /// Whether samples share passes of up to max_length × batch_size tokens: not where a micro-batch
+  /// has a mean of its own.
+  bool shares_passes() const { return data.share_passes && !objective.averages_micro_batches; }
   /// Whether a run holds a second model, the reference of its objective: it has one, and that is
   /// not the model without its new adapters.
   bool holds_reference() const;

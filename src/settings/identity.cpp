@@ -210,6 +210,10 @@ const std::vector<Row>& rows_of_run() {
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},
+      {"loss_average", kFixed,
+       [](F f) -> Json {
+         return f.config.objective.averages_micro_batches ? Json("micro_batches") : Json(nullptr);
+       }},
       {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
       {"pictures", kFixed, [](F f) -> Json { return media_identity(f.config); }},
       {"shuffle", kFixed,
@@ -218,6 +222,8 @@ const std::vector<Row>& rows_of_run() {
        }},
       {"dataloader_drop_last", kFixed,
        [](F f) -> Json { return f.config.data.drops_last ? Json(true) : Json(nullptr); }},
+      {"steps_run_on", kFixed,
+       [](F f) -> Json { return f.config.data.runs_on ? Json(true) : Json(nullptr); }},
       {"data_seed", kFixed, [](F f) -> Json { return f.config.data.seed; }},
       {"batch_size", kMayChange, [](F f) -> Json { return f.config.batch.micro_batch_size; }},
       {"global_batch_size", kMayChange, [](F f) -> Json { return f.plan.global_batch_size; }},

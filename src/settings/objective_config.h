@@ -155,6 +155,9 @@ struct ObjectiveConfig {
   /// The loss of a token is times its probability, through which no gradient goes (DFT, arXiv
   /// 2508.05629); kLanguage's alone.
   bool weighs_by_probability = false;
+  /// The loss of a step is the mean of its micro-batches' means, not the mean over its targets;
+  /// kLanguage's alone, where answers are learnt.
+  bool averages_micro_batches = false;
   /// Whether adapters have their dropout. Not by default where log-probabilities are compared with
   /// those of passes that have none.
   bool drops = true;

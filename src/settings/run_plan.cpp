@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -31,10 +32,39 @@ int64_t at_most_epochs(const BatchConfig& batch, const RunPlan& plan, int64_t st
 
 /// Updates that warm up. transformers rounds a part of the steps up, from the product as it is
 /// (0.07 of 100 are 8); Megatron keeps fractions.
-double warmup_of(const ScheduleChoice& schedule, int64_t decay_steps, int64_t steps) {
+double warmup_of(const ScheduleChoice& schedule, int64_t decay_steps, int64_t steps,
+                 int64_t samples_of_step) {
   if (schedule.warmup_steps) return static_cast<double>(*schedule.warmup_steps);
+  if (schedule.warmup_samples)
+    return static_cast<double>(*schedule.warmup_samples) / static_cast<double>(samples_of_step);
   if (schedule.warmup_fraction) return *schedule.warmup_fraction * static_cast<double>(decay_steps);
   return std::ceil(schedule.warmup_ratio * static_cast<double>(steps));
+}
+
+/// Steps of so many samples, where the schedule counts these. Errors: UsageError if they are none.
+std::optional<int64_t> steps_of(const TrainConfig& config, const char* flag,
+                                const std::optional<int64_t>& samples, int64_t of_step) {
+  if (!samples) return std::nullopt;
+  if (*samples % of_step == 0) return *samples / of_step;
+  throw UsageError(
+      tr("[train] {} {}: no whole steps of {} samples", config.flag(flag), *samples, of_step),
+      tr("take a multiple of {}", of_step));
+}
+
+/// asked: steps of the run, before max_epochs ends it.
+ScheduleConfig schedule_of(const TrainConfig& config, int64_t of_step, int64_t asked) {
+  ScheduleConfig schedule = config.schedule.shape;
+  const ScheduleChoice& told = config.schedule;
+  schedule.total_steps = told.decay_total_steps.value_or(
+      steps_of(config, "lr_decay_samples", told.decay_samples, of_step).value_or(asked));
+  schedule.warmup_steps = warmup_of(told, schedule.total_steps, asked, of_step);
+  if (told.scales_by_sample) schedule.inverse_scale = 1.0 / static_cast<double>(of_step);
+  if (schedule.kind == ScheduleKind::kWarmupStableDecay) {
+    schedule.decay_steps = told.wsd_decay_steps.value_or(
+        steps_of(config, "lr_wsd_decay_samples", told.wsd_decay_samples, of_step)
+            .value_or(schedule.total_steps / 10));
+  }
+  return schedule;
 }
 
 /// What the copies of the model share.
@@ -160,15 +190,7 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   }
   plan.batch_arithmetic += shared_memory(config.keeping.sharding);
 
-  plan.schedule = config.schedule.shape;
-  plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(asked);
-  plan.schedule.warmup_steps = warmup_of(config.schedule, plan.schedule.total_steps, asked);
-  if (config.schedule.scales_by_sample)
-    plan.schedule.inverse_scale = 1.0 / static_cast<double>(plan.global_batch_size);
-  if (plan.schedule.kind == ScheduleKind::kWarmupStableDecay) {
-    plan.schedule.decay_steps =
-        config.schedule.wsd_decay_steps.value_or(plan.schedule.total_steps / 10);
-  }
+  plan.schedule = schedule_of(config, plan.global_batch_size, asked);
   plan.schedule.validate();
   return plan;
 }

@@ -35,7 +35,7 @@ void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Obje
       batches, {.results = &sums.results, .on_nothing = [&] { objective.take_part(stage); }},
       [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
         const Loss loss = objective.evaluate(stage, hidden_nH, input, *batches[i], columns[i], 1.0);
-        sums.loss += loss.sum.item<double>();
+        sums.loss += loss.counted().item<double>();
         for (const auto& [name, metric] : loss.metrics) sums.metrics.add(name, metric);
         if (!loss.found_and_wanted.defined()) return;
         const at::Tensor numbers = loss.found_and_wanted.to(at::kCPU).contiguous();

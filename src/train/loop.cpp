@@ -128,7 +128,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
                                                              : run.config.batch.micro_batch_size;
   settings.max_tokens =
-      run.config.data.share_passes ? run.config.longest_sample() * settings.batch_size : 0;
+      run.config.shares_passes() ? run.config.longest_sample() * settings.batch_size : 0;
   settings.max_batches = eval_batches(run, settings.batch_size);
   settings.media = run.data.media;
   settings.on_start = [&](int64_t num_batches) {

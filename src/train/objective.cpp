@@ -6,6 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "arch/layer_kind.h"
@@ -31,8 +32,42 @@ class LanguageModelling : public Objective {
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
                 double scale) const override {
     const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_of(batch), scale);
-    return {
-        loss.sum, loss.factor, {{"token_acc", {loss.num_correct, count_tensor(loss.num_targets)}}}};
+    Loss found;
+    found.sum = loss.sum;
+    found.scale = loss.factor;
+    found.metrics["token_acc"] = {loss.num_correct, count_tensor(loss.num_targets)};
+    return found;
+  }
+};
+
+/// The targets of the whole batch that `batch` is a part of.
+int64_t num_targets_of_whole(const data::Batch& batch) {
+  if (batch.rows.empty()) return batch.num_targets;
+  return std::count_if(batch.all_targets.begin(), batch.all_targets.end(),
+                       [](int64_t target) { return target != kIgnoreLabel; });
+}
+
+/// A batch is a micro-batch and weighs 1; its parts on a context axis give parts of its mean.
+class MeansOfMicroBatches : public Objective {
+ public:
+  std::vector<std::string> metrics() const override { return {"token_acc"}; }
+  double weight(const data::Batch& batch) const override { return batch.num_targets > 0 ? 1 : 0; }
+  std::optional<double> weight_of_target(const data::Batch& batch) const override {
+    return 1.0 / static_cast<double>(std::max<int64_t>(1, num_targets_of_whole(batch)));
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns&,
+                double scale) const override {
+    const double of_target = *weight_of_target(batch);
+    const models::LossSum loss =
+        policy.head_loss(hidden_nH, input, targets_of(batch), scale * of_target);
+    Loss mean;
+    mean.sum = loss.sum;
+    mean.scale = loss.factor.defined() ? loss.factor
+                                       : at::ones({}, loss.sum.options()) * (scale * of_target);
+    mean.value = loss.sum.detach() * of_target;
+    mean.metrics["token_acc"] = {loss.num_correct, count_tensor(loss.num_targets)};
+    return mean;
   }
 };
 
@@ -69,6 +104,11 @@ std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& p
 
 std::shared_ptr<const Objective> language_modelling() {
   static const auto objective = std::make_shared<const LanguageModelling>();
+  return objective;
+}
+
+std::shared_ptr<const Objective> means_of_micro_batches() {
+  static const auto objective = std::make_shared<const MeansOfMicroBatches>();
   return objective;
 }
 

@@ -20,13 +20,16 @@ namespace danlu::train {
 
 /// What the last stage finds for one micro-batch.
 struct Loss {
-  /// Scalar with grad. The step divides it by the weight of all micro-batches and ranks, so that
-  /// nobody takes a mean of means. Ranks of the context axis each give a part of the sum. Where a
-  /// term needs whole sequences, every rank computes it: the first rank of the axis gives its
-  /// value, the others 0, and all of them its gradient.
+  /// Scalar with grad. The step divides it by the weight of all micro-batches and ranks. Ranks of
+  /// the context axis each give a part of the sum. Where a term needs whole sequences, every rank
+  /// computes it: the first rank of the axis gives its value, the others 0, and all of them its
+  /// gradient.
   at::Tensor sum;
   /// What the backward of `sum` begins with; undefined: evaluate's `scale`.
   at::Tensor scale = {};
+  /// What counts as the loss where `scale` makes of `sum` another number; undefined: `sum`.
+  at::Tensor value = {};
+  const at::Tensor& counted() const { return value.defined() ? value : sum; }
   std::map<std::string, PassMetric> metrics = {};  ///< by the names of Objective::metrics
   /// f64 [P, 2], without grad: numbers that were found and those that were wanted, of which an
   /// evaluation says how well they go together. Undefined: none, as on other ranks of the context
@@ -75,6 +78,9 @@ class Objective {
   /// What the loss of `batch` is divided by, such as its number of targets. It must not need a
   /// pass. A batch that weighs 0 trains nothing, and is left out.
   virtual double weight(const data::Batch& batch) const = 0;
+  /// How much of weight() one target of `batch` has, where each batch has its own; nothing: as much
+  /// as on average over the step. batch: what evaluate() takes.
+  virtual std::optional<double> weight_of_target(const data::Batch& /*batch*/) const { return {}; }
   /// Finds what evaluate() needs beside the pass: results of passes without gradient, such as those
   /// of a reference model, and sums over the whole step. batches: those of this rank that weigh
   /// anything, whole also on a context axis (OwnParts). The result has one entry for each of them,
@@ -102,6 +108,9 @@ class Objective {
 
 /// Cross-entropy of the next token over tokens that are targets. Its metric is token_acc.
 std::shared_ptr<const Objective> language_modelling();
+/// The same, but the loss of a step is the mean over its micro-batches of each one's mean over its
+/// targets, whatever their number, as Megatron-LM divides without --calculate-per-token-loss.
+std::shared_ptr<const Objective> means_of_micro_batches();
 
 /// objective.prepare(), of which the result has a place for each batch. Errors: InternalError.
 std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& passes,

@@ -29,6 +29,10 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       links_(links),
       observer_(observer) {}
 
+double Passes::weight_of_target(const data::Batch& batch) const {
+  return objective_.weight_of_target(batch).value_or(factors_.weight_of_target);
+}
+
 void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput& input) const {
   if (factors_.prediction.layers == 0) return;
   // A batch that is filling is passed for its exchanges alone, in which other ranks wait for this
@@ -38,7 +42,7 @@ void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput&
   const at::Tensor targets_A =
       is_filling ? at::zeros(ids_A.sizes(), at::kLong) : all_targets_of(batch);
   const double factor =
-      factors_.scale * factors_.weight_of_target * factors_.prediction.factor_of_each();
+      factors_.scale * weight_of_target(batch) * factors_.prediction.factor_of_each();
   input.prediction = {ids_A, targets_A, is_filling ? 0 : factor, !is_filling,
                       factors_.prediction.normed};
 }
@@ -49,7 +53,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
                      chunk, &pixels_wait_s_);
   input.results = &results_;
   if (factors_.routers.changes_passes() && !batch.is_filling)
-    input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target),
+    input.routers = {factors_.routers, segment_weights(batch, weight_of_target(batch)),
                      factors_.routers.has_noise()
                          ? token_keys_of(batch, mix64(factors_.dropout_seed, kRouterNoise))
                          : at::Tensor()};
@@ -69,7 +73,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
       objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, factors_.scale);
   flight.left = loss.sum;
   flight.grad = grad_of_sum(loss, factors_.scale);
-  losses_.push_back(loss.sum.detach());
+  losses_.push_back(loss.counted().detach());
   for (const auto& [name, metric] : loss.metrics) metrics_.add(name, metric);
 }
 

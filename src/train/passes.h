@@ -30,7 +30,7 @@ struct StepFactors {
   double scale = 1;        ///< the factor of every loss before its backward
   settings::RouterTraining routers = {};
   settings::PredictionTraining prediction = {};
-  double weight_of_target = 1;  ///< of the step's weight, how much one target has
+  double weight_of_target = 1;  ///< of the step's weight, how much one target has on average
 };
 
 class Passes {
@@ -55,6 +55,7 @@ class Passes {
     ops::LaterWork later;
   };
   void expect(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches);
+  double weight_of_target(const data::Batch& batch) const;
   void ask_for_predictions(const data::Batch& batch, models::ForwardInput& input) const;
   void forward(Flight& flight, const data::Batch& batch, int64_t chunk);
   /// last: no further backward of the step goes through this chunk. later: gradients of weights are

@@ -149,7 +149,12 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   spec.truncation = data::truncation_from_name(config.data.truncation);
   spec.append_eod_text = config.data.append_eod;
   spec.pack_sequences = config.data.pack_sequences;
-  spec.val_ratio = config.data.validation.empty() ? config.data.validation_ratio : 0;
+  if (config.data.validation.empty()) {
+    spec.val_ratio = config.data.validation_ratio;
+    spec.val_rows = config.data.validation_rows;
+  }
+  if (config.data.reset_attention_mask && text.tokenizer && text.tokenizer->eos_id())
+    spec.ends = data::SegmentEnds{*text.tokenizer->eos_id(), config.data.reset_position_ids};
   if (config.task == Task::kSft) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;
   spec.strict = config.data.strict;
@@ -225,9 +230,9 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
       std::all_of(spec.datasets.begin(), spec.datasets.end(), data::samples_exist);
   // A rollout has as many prompts as every other, and goes on into the next epoch.
   const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
-  prepared.last_batch = draws                    ? data::LastBatch::kWrap
-                        : config.data.drops_last ? data::LastBatch::kDrop
-                                                 : data::LastBatch::kPartial;
+  prepared.last_batch = draws || config.data.runs_on ? data::LastBatch::kWrap
+                        : config.data.drops_last     ? data::LastBatch::kDrop
+                                                     : data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle, config.data.shuffles_once);
   prepared.order = [order](int64_t index) { return order->at(index); };

@@ -46,11 +46,12 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
   options.dp_size = config.mesh.data;
   options.last_batch = run.data.last_batch;
   options.max_tokens_per_micro_batch =
-      config.data.share_passes ? config.longest_sample() * plan.micro_batch_size : 0;
+      config.shares_passes() ? config.longest_sample() * plan.micro_batch_size : 0;
   options.vocab_size = run.source.config.vocab_size;
   options.media_loader = loader_for(model, run.data);
   // Rows of text alone are dealt as to a model of text, to the bit.
-  options.balances_ranks = run.data.most_patches > 0;
+  // A mean of its own is that of samples which follow one another, whoever else trains.
+  options.balances_ranks = run.data.most_patches > 0 && !config.objective.averages_micro_batches;
   return options;
 }
 
@@ -182,6 +183,7 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
   require_comparing(agreed, device);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
+  go_on_as_begun(earlier, model.config);
   const Inputs inputs = prepare_inputs(model, ranks);
   const auto& [completed, text, data] = inputs;
   if (!completed.data.write_to.empty()) return write_cached_samples(completed, data);

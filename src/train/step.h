@@ -60,7 +60,8 @@ void require_finite(const TrainState& state);
 [[noreturn]] void throw_diverged(int64_t step, const std::string& what);
 
 /// Takes one step. Its gradient is that of (sum over the objective's losses) / (weight of the whole
-/// step), so it does not depend on the cut into micro-batches; gradients are summed in f32. Dropout
+/// step), so it does not depend on the cut into micro-batches, but for means_of_micro_batches();
+/// gradients are summed in f32. Dropout
 /// follows from the seed, the step, the sample, the token's place in it, the module and the column.
 /// Every rank of the model's mesh takes the step with its own batches and gets the same result, but
 /// for pixels_wait_s and bad_parameters, which each rank has of its own.

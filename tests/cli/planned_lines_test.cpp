@@ -34,7 +34,7 @@ std::vector<Line> lines() {
       {"lora_dropout", 1, {"sft", "--lora_dropout_p", "0", "--dtype", "bf16"}},
       {"full", 1, {"sft", "--tuner", "full", "--dtype", "bf16", "--batch_size", "2"}},
       {"half", 1, {"sft", "--tuner", "full", "--fp16"}},
-      {"unpacked", 4, {"sft", "--tuner", "full", "--no-packing", "--cutoff_len", "96"}},
+      {"unpacked", 4, {"sft", "--tuner", "full", "--no-packing", "--max_length", "96"}},
       {"packs", 2, {"sft", "--tuner", "full", "--pack_sequences", "--batch_size", "2"}},
       {"tp2", 2, {"sft", "--tp", "2", "--sequence_parallel", "--tuner", "full"}},
       {"pp2_uneven", 4, {"pt", "--pp", "2", "--num-layer-list", "5,3"}},

@@ -326,8 +326,17 @@ TEST_F(Profiles, AnswersAreDrawnAsTheLinesSystemDrawsThem) {
       config({"chat", "--use-mcore-models", "--tensor-model-parallel-size", "2", "--load", "m"});
   EXPECT_EQ(value(mindspeed, "max_new_tokens"), "128 # profile mindspeed");
   EXPECT_EQ(value(mindspeed, "top_p"), "0.95 # profile mindspeed");
-  EXPECT_THAT(config({"infer", "--model", "m", "--adapters", "a", "--load_dataset_config"}),
-              Not(HasSubstr("# profile")));
+  EXPECT_EQ(value(mindspeed, "history_turns"), "3 # profile mindspeed");
+  const std::string factory =
+      config({"chat", "--model_name_or_path", "m", "--infer_backend", "huggingface"});
+  EXPECT_EQ(value(factory, "temperature"), "0.95 # profile llamafactory");
+  EXPECT_EQ(value(factory, "do_sample"), "true # profile llamafactory");
+  EXPECT_EQ(value(factory, "max_new_tokens"), "1024 # profile llamafactory");
+  for (const std::vector<std::string>& nobodys :
+       {std::vector<std::string>{"infer", "--model", "m", "--adapters", "a",
+                                 "--load_dataset_config"},
+        {"infer", "--model", "m", "--infer_backend", "pt"}})
+    EXPECT_THAT(config(nobodys), Not(HasSubstr("# profile")));
 
   // MindSpeed-LLM's numbers alone draw nothing: its --task does.
   const std::string model = good("model").string();
@@ -342,7 +351,7 @@ TEST_F(Profiles, AnswersAreDrawnAsTheLinesSystemDrawsThem) {
   EXPECT_EQ(of_script.out, plain.out);
   EXPECT_THAT(of_script.err,
               HasSubstr("notice: defaults of --profile mindspeed, chosen by --use-mcore-models: "
-                        "temperature 0.7, top_k 50, top_p 0.95; --profile danlu"));
+                        "history_turns 3, temperature 0.7, top_k 50, top_p 0.95; --profile danlu"));
   EXPECT_THAT(plain.err, Not(HasSubstr("defaults of --profile")));
 }
 

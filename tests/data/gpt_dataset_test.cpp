@@ -227,8 +227,25 @@ TEST(InstructionDataset, MaskValuesCutSegmentsAndPaddingIsLeftOut) {
   EXPECT_THAT(sample.ids, ElementsAre(1, 2, 3, 4, 5));
   EXPECT_THAT(sample.labels, ElementsAre(-100, 2, -100, 4, 5));
   EXPECT_THAT(sample.segments, ElementsAre(0, 2));
-  const InstructionDataset cut((folder / "a").string(), 4);
-  EXPECT_THAT(cut.get(0).segments, ElementsAre(0, 2, 4));
+}
+
+TEST(InstructionDataset, SamplesOfPacksEndBehindTheirTokenWhereNoMaskSaysIt) {
+  const ScratchFolder folder;
+  write_field(folder / "a", "input_ids", {{1, 9, 3, 4, 9, 5, 0}, {6, 9, 7}});
+  write_field(folder / "a", "attention_mask", {{1, 1, 1, 1, 1, 1, 0}, {1, 1, 2}});
+  write_field(folder / "a", "labels", {{-100, 9, -100, 4, 9, 5, -100}, {-100, 9, 7}});
+  const std::string prefix = (folder / "a").string();
+  const InstructionDataset whole(prefix), cut(prefix, SegmentEnds{9, true}),
+      running(prefix, SegmentEnds{9, false});
+  EXPECT_THAT(whole.get(0).segments, ElementsAre(0));
+  EXPECT_THAT(cut.get(0).segments, ElementsAre(0, 2, 5));
+  EXPECT_THAT(cut.get(0).position_starts, testing::IsEmpty()) << "at the segments";
+  EXPECT_THAT(running.get(0).segments, ElementsAre(0, 2, 5));
+  EXPECT_THAT(running.get(0).position_starts, ElementsAre(0));
+  EXPECT_THAT(cut.get(1).segments, ElementsAre(0, 2)) << "its mask has two values";
+  // What was learnt otherwise is other data to a run that goes on.
+  EXPECT_NE(whole.content_hash(), cut.content_hash());
+  EXPECT_NE(running.content_hash(), cut.content_hash());
 }
 
 TEST(InstructionDataset, NamesTheFileThatDoesNotFit) {

@@ -81,8 +81,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
       "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
       "rlhf_type=grpo", "rlhf_type=ppo", "rlhf_type=rm", "rlhf_type=gkd", "do_train=false",
-      "report_to=wandb", "use_chat_template=false", "report_to=swanlab",
-      "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
+      "use_chat_template=false", "context_parallel_algo=adaptive_cp_algo",
+      "context_parallel_algo=hybrid_adaptive_cp_algo",
       // These belong to other models than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",

@@ -74,6 +74,7 @@ std::string marks_table() {
   for (const OptionProfile& profile : cli::train_profiles("posttrain")) {
     std::string by = profile.of_command ? "`danlu posttrain`" : "";
     if (profile.name == "alpaca") by = "`danlu train` without `--stage`";
+    if (profile.name == "llamafactory") by = "`danlu train` with `--stage`";
     for (const ProfileMark& mark : profile.marks) {
       by += (by.empty() ? "`--" : ", `--") + mark.name + "`";
       if (!mark.unless.empty()) by += " (without `--" + mark.unless + "`)";

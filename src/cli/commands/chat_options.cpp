@@ -28,9 +28,9 @@ OptionTable chat_options() {
                 .group = "Chat"},
                ignored({"task"}, "this command chats")},
               model_parts_options()});
-  return with_generating_profile(OptionTable("chat", "Talk to a model at the terminal",
-                                             "danlu chat --model DIR [--adapters DIR]",
-                                             joined({own, foreign_inference_options(own)})));
+  return with_chat_profiles(OptionTable("chat", "Talk to a model at the terminal",
+                                        "danlu chat --model DIR [--adapters DIR]",
+                                        joined({own, foreign_inference_options(own)})));
 }
 
 }  // namespace danlu::cli

@@ -298,6 +298,8 @@ std::vector<OptionSpec> foreign_convert_options() {
   return {
       ignored({"ckpt_cfg_path"}, "the model is read from its own files"),
       ignored({"max_queue_size"}, "there is no queue between processes"),
+      ignored({"ai_framework"}, "there is one implementation"),
+      ignored_switch({"save_layer_by_layer"}, "weights are written a tensor at a time"),
       ignored({"loader", "plugin_name"}, "formats are told from the files"),
       ignored_switch({"no_checking", "load_hf_from_config"}, "every tensor is accounted for"),
       {.name = "spec",

@@ -120,7 +120,7 @@ OptionTable infer_options() {
        answer_rule_options(),
        {speculation_option("Generation")},
        model_parts_options()});
-  return with_inference_profiles(OptionTable(
+  return with_chat_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",
       "danlu infer --model DIR [--adapters DIR] (--prompt TEXT | --dataset FILE)   without either: "
       "chat",

@@ -100,7 +100,7 @@ bool is_about_learning(const std::string& first_name) {
                                              "label_smoothing_factor",
                                              "llamapro_num_new_blocks",
                                              "lora_bias",
-                                             "lr_scheduler_kwargs",
+                                             "cosine_min_lr_ratio",
                                              "off_policy_sequence_mask_delta",
                                              "optim_args",
                                              "ppo_score_norm",

@@ -40,7 +40,7 @@ inline OptionTable with_inference_profiles(OptionTable table) {
   return table;
 }
 
-/// The profile of `chat` and `serve`, whose other names are LLaMA-Factory's commands: its
+/// The profile of `infer`, `chat` and `serve`, whose other names are LLaMA-Factory's commands: its
 /// GeneratingArguments, beside which a model's generation_config.json does not count there.
 inline OptionProfile generating_profile() {
   return {
@@ -58,7 +58,17 @@ inline OptionProfile generating_profile() {
                  .beside = {"template", "infer_backend", "adapter_name_or_path", "infer_dtype"}}}};
 }
 
-/// An option table with that one, too.
+/// An option table of verbs that talk.
+inline OptionTable with_chat_profiles(OptionTable table) {
+  for (OptionProfile& profile : inference_profiles()) {
+    if (profile.name == "mindspeed") profile.values["history_turns"] = "3";
+    table.add_profile(std::move(profile));
+  }
+  table.add_profile(generating_profile());
+  return table;
+}
+
+/// An option table of a server.
 inline OptionTable with_generating_profile(OptionTable table) {
   table = with_inference_profiles(std::move(table));
   table.add_profile(generating_profile());

@@ -38,7 +38,8 @@ OptionTable pretrain_options() {
 
 OptionTable train_options() {
   return training_table(
-      "train", "Train by --stage; without one, as Stanford Alpaca's train.py does",
+      "train",
+      "Train by --stage, as LLaMA-Factory does; without one, as Stanford Alpaca's train.py",
       "danlu train [run.yaml] --model_name_or_path DIR --data_path FILE --output_dir DIR");
 }
 

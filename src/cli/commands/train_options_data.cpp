@@ -42,9 +42,10 @@ std::vector<OptionSpec> options_of_rows() {
        .scope = OptionScope::kStart},
       {.name = "val_ratio",
        .type = OptionType::kFloat,
-       .help = "part of the rows held out (default: 0.01 for sft, 0 for pretrain)",
+       .help = "part of the rows held out, above 1 their number (default: 0.01 for sft, 0 for "
+               "pretrain)",
        .aliases = {"val_size", "split_dataset_ratio", "dataset_test_ratio"},
-       .range = at_least(0).below(1),
+       .range = at_least(0).up_to(1e9),
        .group = data},
       {.name = "split",
        .help =
@@ -68,7 +69,12 @@ std::vector<OptionSpec> options_of_rows() {
        .default_text = "true",
        .help = "fill micro-batches up to max_length with isolated samples; where it is given and "
                "the defaults are ms-swift's or LLaMA-Factory's: pack_sequences",
-       .aliases = {"neat_packing", "neat_pack", "pack"},
+       .aliases = {"pack"},
+       .group = data},
+      {.name = "neat_packing",
+       .type = OptionType::kBool,
+       .help = "true: as --packing true; false takes nothing back",
+       .aliases = {"neat_pack"},
        .group = data},
       {.name = "padding_free",
        .type = OptionType::kBool,
@@ -130,6 +136,7 @@ std::vector<OptionSpec> options_of_rows() {
        .type = OptionType::kBool,
        .default_text = "false",
        .help = "file order",
+       .aliases = {"disable_shuffling"},
        .group = data},
       {.name = "dataloader_drop_last",
        .type = OptionType::kBool,
@@ -196,7 +203,20 @@ std::vector<OptionSpec> options_of_rows() {
       {.name = "reset_attention_mask",
        .type = OptionType::kBool,
        .default_text = "false",
-       .help = "attention does not cross documents",
+       .help =
+           "attention does not cross documents; in sft: samples of packs that were made without "
+           "--neat-pack end behind each EOS",
+       .group = data},
+      {.name = "cut_max_seqlen",
+       .type = OptionType::kBool,
+       .help = "MindSpeed-LLM's name of --truncation right",
+       .group = data},
+      {.name = "loss_average",
+       .default_text = "targets",
+       .help =
+           "sft: the loss of a step is the mean over its targets, or over its micro-batches the "
+           "mean of each one's mean, which then are passes of batch_size samples",
+       .choices = {"targets", "micro_batches"},
        .group = data},
       {.name = "is_instruction_dataset",
        .type = OptionType::kBool,
@@ -206,7 +226,7 @@ std::vector<OptionSpec> options_of_rows() {
       {.name = "variable_seq_lengths",
        .type = OptionType::kBool,
        .help = "accepted",
-       .aliases = {"padded_samples", "group_by_length"},
+       .aliases = {"group_by_length"},
        .group = data,
        .ignored_because = "batches hold no padding here"},
       {.name = "pad_to_multiple_of",
@@ -218,7 +238,15 @@ std::vector<OptionSpec> options_of_rows() {
        .type = OptionType::kBool,
        .help = "accepted",
        .group = data,
-       .ignored_because = "the whole data set is always shuffled"},
+       .ignored_because =
+           "each epoch has an order of its own, in which a row comes once; there the "
+           "orders of all epochs are shuffled as one"},
+      {.name = "padded_samples",
+       .type = OptionType::kBool,
+       .help = "accepted",
+       .group = data,
+       .ignored_because = "with MindSpeed-LLM's defaults a step goes on into the next epoch; rows "
+                          "that fill an epoch up to whole steps are not repeated"},
       {.name = "lazy_tokenize",
        .type = OptionType::kBool,
        .help = "accepted",

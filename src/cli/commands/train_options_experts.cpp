@@ -13,7 +13,7 @@ std::vector<OptionSpec> balance_options() {
        .type = OptionType::kFloat,
        .default_text = "0",
        .help = "factor of the load-balancing loss (0: none)",
-       .aliases = {"moe_aux_loss_coeff", "aux_loss_coef"},
+       .aliases = {"moe_aux_loss_coeff", "moe_aux_loss_coef", "aux_loss_coef"},
        .range = at_least(0),
        .group = kGroup},
       {.name = "moe_aux_loss_scope",

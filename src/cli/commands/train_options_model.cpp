@@ -68,6 +68,7 @@ std::vector<OptionSpec> train_model_options() {
        .help = "random weights from --seed; only config.json and the tokenizer of --model are read "
                "(pretrain does so too where there are no weights at all, unless this is false or "
                "--exit_on_missing_checkpoint is given)",
+       .aliases = {"train_from_scratch"},
        .group = model},
       {.name = "exit_on_missing_checkpoint",
        .type = OptionType::kBool,
@@ -270,6 +271,7 @@ std::vector<OptionSpec> train_model_options() {
       {.name = "bnb_4bit_quant_type",
        .default_text = "nf4",
        .help = "the data type of 4-bit weights",
+       .aliases = {"quantization_type"},
        .choices = {"nf4"},
        .group = tuner},
   };

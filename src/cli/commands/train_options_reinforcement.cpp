@@ -77,7 +77,7 @@ std::vector<OptionSpec> drawing() {
       repetition,
       kept_stop_words_option(kDrawing),
       counted(kDrawing, "num_mini_batches", "1",
-              "steps that the answers drawn at one time are divided into"),
+              "steps that the answers drawn at one time are divided into", {"ppo_buffer_size"}),
       counted(kDrawing, "steps_per_generation", "",
               "the same in micro-batches, as ms-swift and TRL count (default: those of a step); in "
               "Megatron-SWIFT's lines in steps"),
@@ -338,7 +338,7 @@ std::vector<OptionSpec> critic_options() {
       amount(kLearning, "vf_coef", "0.1", "of ppo: weight of the critic's loss"),
       amount(kLearning, "missing_eos_penalty", "0",
              "of ppo: taken from the reward of an answer that was cut at the limit"),
-      ignored({"local_rollout_forward_batch_size", "num_sample_generations", "ppo_buffer_size"},
+      ignored({"local_rollout_forward_batch_size", "num_sample_generations"},
               "answers are drawn and judged in passes of a size that makes no "
               "difference"),
       {.name = "whiten_rewards",

@@ -21,7 +21,8 @@ inline OptionProfile mindspeed_profile() {
                      {"lora_alpha", "32"},
                      {"lora_dropout", "0"},
                      {"split", "969,30,1"},
-                     {"truncation", "right"},
+                     {"truncation", "shares"},
+                     {"loss_average", "micro_batches"},
                      {"accum", "1"},
                      {"lr_scheduler", "linear"},
                      {"wsd_decay_style", "exponential"},
@@ -251,6 +252,7 @@ inline OptionProfile alpaca_profile() {
                      {"adam_beta2", "0.999"},  {"adam_epsilon", "1e-8"},
                      {"max_grad_norm", "1.0"}, {"lr_scheduler", "linear"},
                      {"warmup_ratio", "0"},    {"logging_steps", "500"},
+                     {"eval_strategy", "no"},  {"eval_steps", "= logging_steps"},
                      {"save_steps", "500"},    {"save_total_limit", "0"},
                      {"seed", "42"},           {"packing", "false"},
                      {"dtype", "fp32"},        {"recompute", "none"},
@@ -259,47 +261,65 @@ inline OptionProfile alpaca_profile() {
 }
 
 inline OptionProfile llamafactory_profile() {
-  return {.name = "llamafactory",
-          .system = "LLaMA-Factory",
-          .values = {{"tuner", "lora"},
-                     {"max_length", "2048"},
-                     {"truncation", "shares"},
-                     {"val_ratio", "0"},
-                     {"lora_rank", "8"},
-                     {"lora_alpha", "= 2 * lora_rank"},
-                     {"lora_dropout", "0"},
-                     {"lora_target", "all-linear"},
-                     {"lr", "5e-5"},
-                     {"weight_decay", "0"},
-                     {"adam_beta1", "0.9"},
-                     {"adam_beta2", "0.999"},
-                     {"adam_epsilon", "1e-8"},
-                     {"max_grad_norm", "1.0"},
-                     {"loss_scale_window", "2000"},
-                     {"hysteresis", "1"},
-                     {"lr_scheduler", "linear"},
-                     {"warmup_ratio", "0"},
-                     {"batch_size", "8"},
-                     {"eval_batch_size", "8"},
-                     {"accum", "1"},
-                     {"epochs", "3"},
-                     {"logging_steps", "500"},
-                     {"save_steps", "500"},
-                     {"save_total_limit", "0"},
-                     {"seed", "42"},
-                     {"packing", "false"},
-                     {"recompute", "full"},
-                     {"version_dir", "false"},
-                     {"pre_resize", "llamafactory"},
-                     {"simpo_beta", "0.1"},
-                     {"simpo_gamma", "0.5"},
-                     {"temperature", "0.95"},
-                     {"top_p", "0.7"},
-                     {"top_k", "50"},
-                     {"max_completion_length", "1024"},
-                     {"kl_beta", "= stage == ppo ? 0.2 : 0.04"},
-                     {"ppo_target", "6"}},
-          .marks = {{"finetuning_type"}, {"neat_packing"}, {"pref_beta"}, {"pref_loss"}}};
+  return {
+      .name = "llamafactory",
+      .system = "LLaMA-Factory",
+      .values = {{"tuner", "lora"},
+                 {"max_length", "2048"},
+                 {"truncation", "shares"},
+                 {"val_ratio", "0"},
+                 {"lora_rank", "8"},
+                 {"lora_alpha", "= 2 * lora_rank"},
+                 {"lora_dropout", "0"},
+                 {"lora_target", "all-linear"},
+                 {"lr", "5e-5"},
+                 {"weight_decay", "0"},
+                 {"adam_beta1", "0.9"},
+                 {"adam_beta2", "0.999"},
+                 {"adam_epsilon", "1e-8"},
+                 {"max_grad_norm", "1.0"},
+                 {"loss_scale_window", "2000"},
+                 {"hysteresis", "1"},
+                 {"lr_scheduler", "linear"},
+                 {"warmup_ratio", "0"},
+                 {"batch_size", "8"},
+                 {"eval_batch_size", "8"},
+                 {"accum", "1"},
+                 {"epochs", "3"},
+                 {"logging_steps", "500"},
+                 {"eval_strategy", "no"},
+                 {"eval_steps", "= logging_steps"},
+                 {"save_steps", "500"},
+                 {"save_total_limit", "0"},
+                 {"seed", "42"},
+                 {"packing", "false"},
+                 {"recompute", "full"},
+                 {"version_dir", "false"},
+                 {"pre_resize", "llamafactory"},
+                 {"simpo_beta", "0.1"},
+                 {"simpo_gamma", "0.5"},
+                 {"temperature", "0.95"},
+                 {"top_p", "0.7"},
+                 {"top_k", "50"},
+                 {"max_completion_length", "1024"},
+                 {"kl_beta", "= stage == ppo ? 0.2 : 0.04"},
+                 {"ppo_target", "6"}},
+      .marks = {{"finetuning_type"},
+                {"neat_packing"},
+                {"pref_beta"},
+                {"pref_loss"},
+                {"cutoff_len"},
+                {"mask_history"},
+                {"train_on_prompt"},
+                {"preprocessing_num_workers"},
+                {"additional_target"},
+                {"freeze_trainable_layers"},
+                {"freeze_trainable_modules"},
+                {"freeze_vision_tower"},
+                {"disable_gradient_checkpointing"},
+                {"pure_bf16"},
+                {"upcast_layernorm"}},
+  };
 }
 
 /// The profiles of a training verb.
@@ -316,9 +336,13 @@ inline std::vector<OptionProfile> train_profiles(const std::string& verb) {
     if (verb == "posttrain" && profile.name == "megatron-swift") profile.marks.clear();
     // Most of what rlhf trains, and --model, is ms-swift 3's.
     if (verb == "rlhf" && profile.name == "swift3") profile.of_command = true;
-    if (verb != "train" || profile.name != "alpaca") continue;
-    profile.of_command = true;
-    profile.unless_given = "stage";
+    if (verb != "train") continue;
+    if (profile.name == "alpaca") {
+      profile.of_command = true;
+      profile.unless_given = "stage";
+    }
+    // What has a stage and nobody's mark: the one before takes lines without a stage.
+    if (profile.name == "llamafactory") profile.of_command = true;
   }
   return all;
 }

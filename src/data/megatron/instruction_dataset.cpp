@@ -22,6 +22,13 @@ void require_same_shape(const IndexedDataset& ids, const IndexedDataset& other) 
   }
 }
 
+void cut_at_ends(const SegmentEnds& ends, Sample& sample) {
+  for (size_t i = 1; i < sample.ids.size(); ++i) {
+    if (sample.ids[i - 1] == ends.id) sample.segments.push_back(static_cast<int32_t>(i));
+  }
+  if (!ends.restarts_positions && sample.segments.size() > 1) sample.position_starts = {0};
+}
+
 }  // namespace
 
 std::string instruction_field_prefix(const std::string& prefix, const std::string& field) {
@@ -44,12 +51,12 @@ std::vector<fs::path> with_media_output(const fs::path& prefix, std::vector<fs::
   return outputs;
 }
 
-InstructionDataset::InstructionDataset(const std::string& prefix,
-                                       std::optional<int32_t> segment_end_id, int64_t vocab_size)
+InstructionDataset::InstructionDataset(const std::string& prefix, std::optional<SegmentEnds> ends,
+                                       int64_t vocab_size)
     : ids_(instruction_field_prefix(prefix, "input_ids")),
       mask_(instruction_field_prefix(prefix, "attention_mask")),
       labels_(instruction_field_prefix(prefix, "labels")),
-      segment_end_id_(segment_end_id),
+      ends_(ends),
       vocab_size_(vocab_size) {
   require_same_shape(ids_, mask_);
   require_same_shape(ids_, labels_);
@@ -76,15 +83,13 @@ Sample InstructionDataset::get(int64_t index) const {
                          tokens_path(mask_.prefix()).string(), i, index, mask[i]));
     }
     if (mask[i] == 0) continue;
-    const bool after_end =
-        segment_end_id_ && !sample.ids.empty() && sample.ids.back() == *segment_end_id_;
-    if (!sample.ids.empty() && (mask[i] != previous_mask || after_end)) {
+    if (!sample.ids.empty() && mask[i] != previous_mask)
       sample.segments.push_back(static_cast<int32_t>(sample.ids.size()));
-    }
     previous_mask = mask[i];
     sample.ids.push_back(ids[i]);
     sample.labels.push_back(labels[i]);
   }
+  if (ends_ && sample.segments.size() == 1) cut_at_ends(*ends_, sample);
   if (!media_ || media_->length(index) == 0) return sample;
   const std::string origin = media_origin(index);
   sample.media = read_media_record(media_->tokens(index), origin);
@@ -109,6 +114,10 @@ std::string InstructionDataset::media_origin(int64_t index) const {
 
 uint64_t InstructionDataset::content_hash() const {
   uint64_t hash = ids_.content_hash();
+  if (ends_) {
+    const int32_t about[] = {ends_->id, ends_->restarts_positions ? 1 : 0};
+    hash = hash_bytes({reinterpret_cast<const char*>(about), sizeof about}, hash);
+  }
   for (const IndexedDataset* part : {&mask_, &labels_, media_ ? &*media_ : nullptr}) {
     if (!part) continue;
     const uint64_t one = part->content_hash();

@@ -22,6 +22,12 @@ std::filesystem::path media_output_of(const std::filesystem::path& prefix);
 std::vector<std::filesystem::path> with_media_output(const std::filesystem::path& prefix,
                                                      std::vector<std::filesystem::path> outputs);
 
+/// Where samples of one sequence end, of packs whose mask does not say it: all of it is one value.
+struct SegmentEnds {
+  int32_t id = 0;                  ///< behind this token
+  bool restarts_positions = true;  ///< false: they run through the sequence
+};
+
 /// Reads `<prefix>_packed_{input_ids,attention_mask,labels}_document` as MindSpeed-LLM writes them.
 /// One sequence is one sample. Attention mask 0 is padding and left out; each change of a non-zero
 /// mask value starts a segment (1,2,3,… in packed samples). Labels are not shifted; kIgnoreLabel =
@@ -33,10 +39,10 @@ std::vector<std::filesystem::path> with_media_output(const std::filesystem::path
 ///         below vocab_size.
 class InstructionDataset : public SampleSource {
  public:
-  /// segment_end_id: also start a segment after each of these tokens (samples packed without
-  /// 1,2,3,…). vocab_size: of the tokenizer; 0: ids are not checked.
+  /// ends: of samples packed without 1,2,3,…; nothing: they are one. vocab_size: of the tokenizer;
+  /// 0: ids are not checked.
   explicit InstructionDataset(const std::string& prefix,
-                              std::optional<int32_t> segment_end_id = std::nullopt,
+                              std::optional<SegmentEnds> ends = std::nullopt,
                               int64_t vocab_size = 0);
 
   int64_t size() const override { return ids_.num_sequences(); }
@@ -51,7 +57,7 @@ class InstructionDataset : public SampleSource {
 
   IndexedDataset ids_, mask_, labels_;
   std::optional<IndexedDataset> media_;  ///< of files with pictures or videos
-  std::optional<int32_t> segment_end_id_;
+  std::optional<SegmentEnds> ends_;
   int64_t vocab_size_;
 };
 

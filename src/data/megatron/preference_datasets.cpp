@@ -78,11 +78,12 @@ std::optional<SampleKind> kind_of_files(const std::string& prefix) {
 }
 
 std::shared_ptr<const SampleSource> samples_of_files(
-    const std::string& prefix, SampleKind kind, std::shared_ptr<const text::Tokenizer> tokenizer) {
+    const std::string& prefix, SampleKind kind, std::shared_ptr<const text::Tokenizer> tokenizer,
+    const std::optional<SegmentEnds>& ends) {
   const auto vocab_size = static_cast<int64_t>(tokenizer ? tokenizer->size() : 0);
   switch (kind) {
     case SampleKind::kTokens:
-      return std::make_shared<InstructionDataset>(prefix, std::nullopt, vocab_size);
+      return std::make_shared<InstructionDataset>(prefix, ends, vocab_size);
     case SampleKind::kPairs:
       return std::make_shared<PairDataset>(prefix, vocab_size);
     case SampleKind::kUnpaired:

@@ -24,9 +24,11 @@ std::optional<SampleKind> kind_of_files(const std::string& prefix);
 inline bool samples_exist(const std::string& prefix) { return kind_of_files(prefix).has_value(); }
 
 /// The samples of a prefix, read as being of this kind. tokenizer: its size bounds ids, and it
-/// decodes the additional keys of prompts; may be null. Errors: as those of the classes below.
+/// decodes the additional keys of prompts; may be null. ends: of kTokens. Errors: as those of the
+/// classes below.
 std::shared_ptr<const SampleSource> samples_of_files(
-    const std::string& prefix, SampleKind kind, std::shared_ptr<const text::Tokenizer> tokenizer);
+    const std::string& prefix, SampleKind kind, std::shared_ptr<const text::Tokenizer> tokenizer,
+    const std::optional<SegmentEnds>& ends = std::nullopt);
 
 /// `<prefix>_packed_{chosen,rejected}_{input_ids,labels}_document` as MindSpeed-LLM writes them,
 /// and `…_margin_document` (bits of floats) if it is there. Errors of all: as InstructionDataset.

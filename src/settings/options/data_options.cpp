@@ -1,10 +1,12 @@
 #include "settings/options/data_options.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/option_text.h"
 #include "data/tokenized_dataset.h"
 #include "settings/options/from_options.h"
 #include "settings/options/media_flags.h"
@@ -59,7 +61,10 @@ void take_order(const Options& options, const DataOf& of, DataConfig& data) {
 /// Whether samples share passes, and whether their packs count as samples: in ms-swift and
 /// LLaMA-Factory a data set that is packed has fewer samples, and fewer steps.
 void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
-  const bool packs = options.get_bool("packing"), is_told = options.is_given("packing");
+  // LLaMA-Factory's files have both names, and either asks for packs.
+  const bool by_neat = options.get_bool_or("neat_packing", false);
+  const bool packs = by_neat || options.get_bool("packing");
+  const bool is_told = by_neat || options.is_given("packing");
   // padding_free asks for what every pass has: a micro-batch's samples side by side, unpadded.
   const bool asks_for_padding =
       options.has_value("padding_free") && !options.get_bool("padding_free");
@@ -73,7 +78,7 @@ void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
   log::notice(
       "{}: packs of {} tokens count as samples, as in {}; --pack_sequences false leaves each row a "
       "sample",
-      options.given_as("packing"), data.max_length, system);
+      options.given_as(by_neat ? "neat_packing" : "packing"), data.max_length, system);
 }
 
 /// ms-swift draws the rows of path#n, and repeats a data set that has fewer; LLaMA-Factory does so
@@ -89,11 +94,13 @@ void take_choice(const Options& options, DataConfig& data) {
 
 /// Who wrote cached samples held out what was to be.
 void hold_nothing_out(const Options& options, DataConfig& data) {
-  if (data.validation_ratio > 0 && data.validation.empty()) {
+  if (data.validation_ratio + static_cast<double>(data.validation_rows) > 0 &&
+      data.validation.empty()) {
     log::notice("{}: nothing is held out; --cached_val_dataset, --val_dataset or --val_ratio does",
                 options.given_as("cached_dataset"));
   }
   data.validation_ratio = 0;
+  data.validation_rows = 0;
 }
 
 /// Where samples are kept, and of which data sets they are.
@@ -113,9 +120,15 @@ void take_sources(const Options& options, bool looks, DataConfig& data) {
   }
 }
 
+/// What MindSpeed-LLM cuts at its end, and not in shares.
+bool cuts_ends(const Options& options, ObjectiveKind kind) {
+  return options.get_bool("reset_attention_mask") || options.get_bool_or("cut_max_seqlen", false) ||
+         kind == ObjectiveKind::kProcessReward;
+}
+
 /// A prompt that is answered keeps its end: what a template writes there makes it one. A profile's
 /// rule for rows with answers gives way. Errors: UsageError where rows that are to be split are
-/// conversations, or the ends of prompts are to be cut.
+/// conversations, the ends of prompts are to be cut, or the line names two ways to cut.
 std::string truncation_from(const Options& options, const DataOf& of) {
   const std::string name = options.get_string("truncation");
   if (of.is_rewarded && (name == "right" || name == "shares")) {
@@ -125,6 +138,14 @@ std::string truncation_from(const Options& options, const DataOf& of) {
            "be cut off",
            options.given_as("truncation"), name),
         tr("left keeps the ends of long prompts, delete leaves these prompts out"));
+  }
+  const bool is_profiles = options.source("truncation") == OptionSource::kProfile;
+  if (is_profiles && options.profile().name == "mindspeed" && cuts_ends(options, of.kind))
+    return "right";
+  if (options.get_bool_or("cut_max_seqlen", false)) {
+    if (!options.is_given("truncation") || name == "right") return "right";
+    throw UsageError(tr("[train] {} means --truncation right, beside {} {}; give one",
+                        options.given_as("cut_max_seqlen"), options.given_as("truncation"), name));
   }
   if (name != "split") return name;
   if (of.task == Task::kPretrain) {
@@ -137,14 +158,45 @@ std::string truncation_from(const Options& options, const DataOf& of) {
       tr("danlu pretrain reads plain texts; left and right cut conversations"));
 }
 
+/// The rows that are held out, as a part or, above 1, as a number. Errors: UsageError.
+void take_held_out(const Options& options, const DataOf& of, DataConfig& data) {
+  const double said =
+      options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
+  if (said < 1) {
+    data.validation_ratio = said;
+    return;
+  }
+  const std::string flag = options.given_as("val_ratio");
+  if (said == 1 || said != std::floor(said)) {
+    throw UsageError(
+        tr("[train] {} {}: expected a part below 1, or a number of rows above 1", flag, said));
+  }
+  if (of.task == Task::kPretrain) {
+    throw UsageError(tr("[train] {} {}: texts of pretrain are held out as a part", flag, said),
+                     tr("give a part below 1, or --val_dataset FILE"));
+  }
+  data.validation_rows = static_cast<int64_t>(said);
+}
+
+/// LLaMA-Factory's stage pt has such texts as samples of their own. Errors: UsageError.
+void require_filled_rows(const Options& options, const DataOf& of) {
+  if (of.task != Task::kPretrain || options.profile().name != "llamafactory") return;
+  const bool packs = options.get_bool("packing") || options.get_bool_or("neat_packing", false);
+  if (packs || !options.is_given("packing")) return;
+  throw UsageError(tr("[train] {}: texts of pretrain fill rows of max_length one behind the other, "
+                      "and none is a sample of its own",
+                      option_text::given_switch(options, "packing")),
+                   tr("leave it out, or give --packing true, and they are packed"));
+}
+
 }  // namespace
 
 DataConfig data_from(const Options& options, const DataOf& of) {
   const bool looks = !of.is_planned;
   DataConfig data;
   take_sources(options, looks, data);
-  data.validation_ratio =
-      options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
+  require_filled_rows(options, of);
+  take_held_out(options, of, data);
   if (!options.get_list("cached_dataset").empty() && !options.is_given("val_ratio"))
     hold_nothing_out(options, data);
   data.megatron_split = split_from(options);
@@ -154,6 +206,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   take_order(options, of, data);
   data.write_to = options.get_string_or("write_samples", "");
   data.drops_last = options.get_bool("dataloader_drop_last");
+  data.runs_on = options.profile().name == "mindspeed" && of.task == Task::kSft && !data.drops_last;
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
   data.limits_validation = options.profile().name == "llamafactory";

@@ -12,6 +12,7 @@ namespace danlu::settings {
 /// What the meaning of the options depends on.
 struct DataOf {
   Task task = Task::kSft;
+  ObjectiveKind kind = ObjectiveKind::kLanguage;
   uint64_t seed = 0;          ///< of the run: where data have none of their own
   int64_t window = 0;         ///< longest_sample()
   bool is_planned = false;    ///< data sets and directories need not be there

@@ -151,6 +151,8 @@ TrainConfig named_task(const Command& command) {
   config.task = task_from(command.verb, options);
   config.tuner = tuner_from(command.verb, config.task, options);
   config.objective = objective_from(command.verb, options);
+  config.objective.averages_micro_batches =
+      averages_micro_batches(options, config.task, config.objective);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run") || options.has_value("write_samples");
@@ -256,6 +258,7 @@ void refuse_lost_system_message(const Options& options, const TrainConfig& confi
 TrainConfig with_data(const Command& command, const arch::ModelConfig& model, TrainConfig config) {
   const ObjectiveKind kind = config.objective.kind;
   config.data = data_from(command.options, {.task = config.task,
+                                            .kind = kind,
                                             .seed = config.seed,
                                             .window = longest_sample(command.verb, model),
                                             .is_planned = command.is_planned,

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "data/megatron/preference_datasets.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/objective_options.h"
@@ -49,12 +51,27 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
   };
 }
 
+/// Whether samples may lie in packs that were made before.
+bool has_files_of_samples(const DataConfig& data) {
+  const auto are_samples = [](const std::string& name) { return data::samples_exist(name); };
+  return std::any_of(data.train.begin(), data.train.end(), are_samples) ||
+         std::any_of(data.validation.begin(), data.validation.end(), are_samples);
+}
+
 std::vector<Rule> row_rules(const TrainConfig& config) {
   const bool pretrain = config.task == Task::kPretrain;
+  const bool in_packs = !pretrain && has_files_of_samples(config.data);
+  std::vector<const char*> of_documents = {"append_eod", "eod_mask_loss"};
+  if (!in_packs)
+    of_documents.insert(of_documents.end(), {"reset_attention_mask", "reset_position_ids"});
   return {
-      {!pretrain,
-       {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
-       tr("in sft: samples are apart from one another as it is")},
+      {!pretrain, of_documents, tr("in sft: samples are apart from one another as it is")},
+      {in_packs && !config.data.reset_attention_mask,
+       {"reset_position_ids"},
+       tr("in sft without --reset_attention_mask")},
+      {pretrain || config.objective.kind != ObjectiveKind::kLanguage,
+       {"loss_average", "calculate_per_token_loss"},
+       tr("in {}", config.objective.name.empty() ? task_name(config.task) : config.objective.name)},
       {pretrain,
        {"template", "templates_file", "system", "train_on_prompt", "mask_history",
         "enable_thinking", "model_name", "model_author"},

@@ -11,6 +11,7 @@
 
 #include "arch/learned_positions.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/option_text.h"
 
 namespace danlu::settings {
@@ -199,6 +200,24 @@ void check_part_flags(const Options& options, const arch::ModelConfig& model, Fl
   check.has("qk_layernorm", model.qk_norm || model.latent);
 }
 
+/// Megatron has dropout of 0.1 inside its models unless the line says 0. Errors: UsageError.
+void check_dropout(const Options& options) {
+  constexpr const char* kFlags[] = {"attention_dropout", "hidden_dropout"};
+  bool is_said = false;
+  for (const char* flag : kFlags) {
+    is_said = is_said || options.has_value(flag);
+    if (options.get_float_or(flag, 0) == 0) continue;
+    throw UsageError(tr("[train] {} {:g}: models are trained without dropout inside",
+                        options.given_as(flag), options.get_float(flag)),
+                     tr("give --attention-dropout 0 --hidden-dropout 0; adapters have "
+                        "--lora_dropout"));
+  }
+  if (is_said || options.profile().name != "mindspeed") return;
+  log::notice(
+      "Megatron's default dropout of 0.1 is not here: --attention-dropout 0 --hidden-dropout 0 say "
+      "so");
+}
+
 }  // namespace
 
 void check_architecture_flags(const Options& options, const arch::ModelConfig& model) {
@@ -226,9 +245,8 @@ void check_architecture_flags(const Options& options, const arch::ModelConfig& m
   check_part_flags(options, model, check);
   check_scale_flags(model, check);
   check_latent_flags(options, model, check);
-  check.number("attention_dropout", 0.0);
-  check.number("hidden_dropout", 0.0);
   check.finish();
+  check_dropout(options);
 }
 
 }  // namespace danlu::settings

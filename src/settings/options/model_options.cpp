@@ -63,6 +63,12 @@ ModelSource source_from(const Options& options, Task task, bool loads,
   source.config_dir = options.get_string_or("hf_config", "");
   source.iteration = options.get_string_or("iteration", "");
   source.adapter = options.get_string_or("adapters", "");
+  if (const std::string& named = source.adapter.native();
+      named.find(',') != std::string::npos && !fs::exists(source.adapter)) {
+    throw UsageError(tr("[train] {} {}: one adapter is trained further, and these are several",
+                        options.given_as("adapters"), named),
+                     tr("danlu merge joins those before the last with the model"));
+  }
   if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
   source.tokenizer = options.get_string_or("tokenizer", options.get_string_or("vocab_file", ""));
   source.tokenizer_is_named = !source.tokenizer.empty();

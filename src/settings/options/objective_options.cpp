@@ -333,6 +333,21 @@ bool learns_all_rounds(const Options& options, const ObjectiveConfig& objective,
          (objective.name == "orpo" && (system == "swift3" || system == "megatron-swift"));
 }
 
+bool averages_micro_batches(const Options& options, Task task, const ObjectiveConfig& objective) {
+  if (options.get_string("loss_average") != "micro_batches") return false;
+  const bool is_given = options.is_given("loss_average");
+  const bool by_targets = options.get_bool_or("calculate_per_token_loss", false);
+  if (is_given && by_targets)
+    throw UsageError(tr("[train] {} micro_batches: {} asks for the mean over targets; give one",
+                        options.given_as("loss_average"),
+                        options.given_as("calculate_per_token_loss")));
+  if (is_given && objective.weighs_by_probability)
+    throw UsageError(tr("[train] {} micro_batches: beside {} the mean is over targets",
+                        options.given_as("loss_average"), options.given_as("enable_dft_loss")));
+  return task == Task::kSft && objective.kind == ObjectiveKind::kLanguage && !by_targets &&
+         !objective.weighs_by_probability;
+}
+
 text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective) {
   const text::TrainedPart said = learnt_from(options);
   if (objective.kind != ObjectiveKind::kDistillation) return said;

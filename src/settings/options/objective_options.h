@@ -15,6 +15,11 @@ namespace danlu::settings {
 /// has not, and for flags that contradict each other.
 ObjectiveConfig objective_from(const std::string& verb, const Options& options);
 
+/// Whether the loss of a step is the mean of its micro-batches' means: as --loss_average says, or
+/// the profile, which is of sft alone. Errors: UsageError where it is asked for and also the other
+/// mean, or an objective has no such mean.
+bool averages_micro_batches(const Options& options, Task task, const ObjectiveConfig& objective);
+
 /// Which part of each conversation is learnt: what the line says, and of gkd, where it says
 /// nothing, the last answer, as in ms-swift. Errors: as learnt_from; UsageError for parts before
 /// which there is no prompt that the model could answer itself.

@@ -5,18 +5,26 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 #include "settings/options/sharding.h"
 
 namespace danlu::settings {
 namespace {
 
+/// In other words than --eval_strategy.
+bool is_told_to_evaluate(const Options& options) {
+  return options.get_bool_or("do_eval", false) || options.get_bool("load_best_model_at_end") ||
+         options.is_given("early_stop_interval");
+}
+
 Interval interval_from(const Options& options, const char* name) {
+  if (options.source(name) == OptionSource::kProfile) return Interval::kSteps;
   const std::string text = options.get_string_or(name, "steps");
   return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
 }
 
-/// Errors: UsageError for trackers that are not built in, and for words that name none.
+/// Errors: UsageError for words that name no tracker.
 bool wants_tensorboard(const Options& options) {
   static const std::vector<std::string> kBuiltIn = {"tensorboard", "all", "none"};
   static const std::vector<std::string> kElsewhere = {
@@ -28,9 +36,10 @@ bool wants_tensorboard(const Options& options) {
     if (std::count(kBuiltIn.begin(), kBuiltIn.end(), word)) continue;
     const std::string flag = options.given_as("report_to");
     if (std::count(kElsewhere.begin(), kElsewhere.end(), word)) {
-      throw UsageError(
-          tr("[train] {} {}: not available; there are tensorboard and none", flag, word),
-          tr("logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere"));
+      log::notice(
+          "{} {}: nothing is sent anywhere; logging.jsonl and TensorBoard files hold every figure",
+          flag, word);
+      continue;
     }
     std::string hint;
     std::vector<std::string> known = kBuiltIn;
@@ -95,6 +104,9 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
 }
 
 bool evaluates(const Options& options) {
+  // A profile's "no" says that the Trainer evaluates where it is told to.
+  if (options.source("eval_strategy") == OptionSource::kProfile)
+    return is_told_to_evaluate(options);
   if (options.has_value("eval_strategy")) return options.get_string("eval_strategy") != "no";
   if (!options.get_bool_or("do_eval", true)) return false;
   return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);

@@ -16,6 +16,7 @@ bool is_outweighed(const Options& options, const TrainConfig& config, const std:
            options.has_value("recompute_activations");
   }
   if (name == "rpo_alpha") return config.objective.name != "dpo";
+  if (name == "loss_average") return !config.objective.averages_micro_batches;
   static const std::set<std::string> of_fp16 = {
       "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
   if (of_fp16.count(name)) return config.precision != Precision::kF16;
@@ -47,6 +48,11 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   // A profile's length may be more than the model has, which is no error; the same length typed is.
   if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
     recorded.settings["max_length"] = config.data.max_length;
+  // What other flags of the line have made of a profile's word.
+  if (options.source("eval_strategy") == OptionSource::kProfile)
+    recorded.settings["eval_strategy"] = config.output.evaluate == Interval::kNo ? "no" : "steps";
+  if (options.source("truncation") == OptionSource::kProfile)
+    recorded.settings["truncation"] = config.data.truncation;
   recorded.settings["profile"] =
       config.profile.name;  // the file's own keys must not choose another
   return recorded;

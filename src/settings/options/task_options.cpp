@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 
 namespace danlu::settings {
 
@@ -22,11 +23,19 @@ Task task_from(const std::string& verb, const Options& options) {
 }
 
 Tuner tuner_from(const std::string& verb, Task task, const Options& options) {
-  // MindSpeed-LLM's posttrain has no word for LoRA: targets ask for it there, and a rank does here.
-  const bool lora = verb == "sft" || verb == "rlhf" || options.is_given("lora_rank") ||
-                    options.is_given("lora_target");
-  const std::string fallback = task == Task::kSft && lora ? "lora" : "full";
-  const std::string name = options.get_string_or("tuner", fallback);
+  // MindSpeed-LLM has no word for LoRA: targets ask for it, and here a rank of posttrain, too.
+  const bool by_targets = options.is_given("lora_target");
+  const bool by_rank = task == Task::kSft && options.is_given("lora_rank");
+  const bool by_verb = task == Task::kSft && (verb == "sft" || verb == "rlhf");
+  const std::string name =
+      options.get_string_or("tuner", by_targets || by_rank || by_verb ? "lora" : "full");
+  if (by_rank && !by_targets && !options.has_value("tuner") &&
+      options.profile().name == "mindspeed") {
+    log::warning(
+        "{} trains adapters here; MindSpeed-LLM trains all weights unless --lora-target-modules "
+        "names modules: --tuner full does",
+        options.given_as("lora_rank"));
+  }
   if (name == "full") return Tuner::kFull;
   return name == "freeze" ? Tuner::kFreeze : Tuner::kLora;
 }

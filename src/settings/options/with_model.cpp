@@ -20,7 +20,8 @@ namespace {
 
 void require_positions(const arch::ModelConfig& model, const TrainConfig& config) {
   const int64_t positions = longest_sample(config.verb, model);
-  if (config.data.max_length <= positions) return;
+  // LLaMA-Factory does not look; its rows do, once their tokens are there.
+  if (config.data.max_length <= positions || config.profile.name == "llamafactory") return;
   throw UsageError(
       tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
          config.data.max_length, positions),

@@ -68,6 +68,7 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
     case settings::ObjectiveKind::kLanguage:
       break;
   }
+  if (config.averages_micro_batches) return means_of_micro_batches();
   return config.weighs_by_probability ? weighted_tokens() : language_modelling();
 }
 

@@ -151,7 +151,7 @@ std::string data_banner(const BannerFacts& facts, bool all) {
   }
   add_data(config, data, all, out);
   add_line(out, "batch",
-           plan.batch_arithmetic + (config.data.share_passes
+           plan.batch_arithmetic + (config.shares_passes()
                                         ? tr("; forward passes of up to {} tokens",
                                              config.longest_sample() * plan.micro_batch_size)
                                         : ""));

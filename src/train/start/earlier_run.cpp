@@ -26,6 +26,24 @@ EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const
   return earlier;
 }
 
+void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
+  if (!earlier.checkpoint) return;
+  const Json saved = earlier.checkpoint->trainer_state.value("identity", Json::object());
+  const auto began_otherwise = [&](const char* key) {
+    return !saved.contains(key) || saved.at(key).is_null();
+  };
+  if (config.objective.averages_micro_batches && !config.given_as.count("loss_average") &&
+      began_otherwise("loss_average")) {
+    config.objective.averages_micro_batches = false;
+    config.args["loss_average"] = config.settings["loss_average"] = "targets";
+    log::info("the run goes on with the mean over targets, as it began (--loss_average targets)");
+  }
+  if (config.data.runs_on && began_otherwise("steps_run_on")) {
+    config.data.runs_on = false;
+    log::info("the last step of an epoch stays what is left of it, as this run began");
+  }
+}
+
 Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,
                  const Json& identity, const EarlierRun& earlier) {
   Origin origin{describe_weights(config.model, source, config.seed), std::nullopt};

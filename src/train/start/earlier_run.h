@@ -23,6 +23,10 @@ struct EarlierRun {
 /// Collective.
 EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir);
 
+/// Makes of `config` what a run that goes on was begun with, of settings that its version had no
+/// name for, where the line says nothing of them; each is said.
+void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config);
+
 /// Where the weights of a run come from, and the training of another program that they bring along.
 struct Origin {
   std::string described;

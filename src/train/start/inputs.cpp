@@ -97,6 +97,37 @@ void require_samples(const TrainConfig& config, int64_t samples) {
                    tr("start at most as many processes as there are samples"));
 }
 
+/// The tokens of the longest text of `samples` if that is beyond `window`, else 0.
+int64_t longest_beyond(const data::SampleSource& samples, int64_t window) {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    if (samples.length(i) <= window) continue;
+    const data::Sample sample = samples.get(i);
+    for (size_t s = 0; s < sample.segments.size(); ++s) {
+      const int64_t end =
+          s + 1 < sample.segments.size() ? sample.segments[s + 1] : std::ssize(sample.ids);
+      longest = std::max(longest, end - sample.segments[s]);
+    }
+  }
+  return longest > window ? longest : 0;
+}
+
+/// Where rows may be longer than the model's window, because the system whose line it is does not
+/// look. Errors: DataError.
+void require_window(const TrainConfig& config, const arch::ModelConfig& model,
+                    const PreparedData& data) {
+  const int64_t window = model.max_positions;
+  if (window <= 0 || config.data.max_length <= window) return;
+  for (const auto& side : {data.train, data.validation}) {
+    const int64_t longest = side ? longest_beyond(*side, window) : 0;
+    if (longest == 0) continue;
+    throw DataError(tr("[train] a row has {} tokens, and the model has {} positions ({} {})",
+                       longest, window, config.flag("max_length"), config.data.max_length),
+                    tr("give {} {}: --truncation says what becomes of longer rows",
+                       config.flag("max_length"), window));
+  }
+}
+
 }  // namespace
 
 OpenedModel open_checked(const TrainConfig& agreed) {
@@ -125,6 +156,7 @@ Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
   Inputs inputs{with_tokenised_template(config, data.tokenised_with), std::move(text),
                 std::move(data)};
   check_validation(inputs.config, inputs.data);
+  require_window(inputs.config, model.source.config, inputs.data);
   require_teachable_rows(inputs.config, model.source.config, inputs.text, inputs.data);
   require_samples(inputs.config, inputs.data.train->size());
   return inputs;
