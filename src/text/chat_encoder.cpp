@@ -69,6 +69,38 @@ std::string own_template_origin(const Tokenizer& tokenizer) {
   return "tokenizer_config.json";
 }
 
+std::vector<std::string> names_of_llamafactory() {
+  std::vector<std::string> names;
+  for (const NamedTemplate& one : llamafactory_templates()) names.push_back(one.name);
+  return names;
+}
+
+/// Of names that LLaMA-Factory alone has, with the prefix.
+std::optional<std::string> nearest_template(const std::string& name,
+                                            const std::vector<std::string>& known) {
+  const std::vector<std::string> theirs = names_of_llamafactory();
+  std::vector<std::string> all = known;
+  all.insert(all.end(), theirs.begin(), theirs.end());
+  const bool has_prefix = name.starts_with(kOfLlamaFactory);
+  const auto nearest = nearest_name(has_prefix ? name.substr(kOfLlamaFactory.size()) : name, all);
+  if (!nearest) return std::nullopt;
+  const bool is_known = std::find(known.begin(), known.end(), *nearest) != known.end();
+  return is_known && !has_prefix ? *nearest : name_in_llamafactory(*nearest);
+}
+
+[[noreturn]] void unknown_template(const std::string& name, const fs::path& templates_file) {
+  const bool is_theirs = name.starts_with(kOfLlamaFactory);
+  const std::vector<std::string> known =
+      is_theirs ? names_of_llamafactory() : ChatEncoder::names(templates_file);
+  const auto nearest = nearest_template(name, known);
+  throw ModelError(tr("unknown template '{}'{}; known: {}", name,
+                      nearest ? tr(" (did you mean '{}'?)", *nearest) : "", joined(known)),
+                   is_theirs
+                       ? tr("--template auto takes the model's own")
+                       : tr("--template auto takes the model's own; LLaMA-Factory's are called "
+                            "llamafactory:NAME, see docs/formats/templates.md"));
+}
+
 }  // namespace
 
 std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tokenizer> tokenizer,
@@ -99,12 +131,7 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
                      tr("for a base model, 'default', 'alpaca' or 'chatml' are common choices"));
   }
   auto found = find_template(chosen, templates_file);
-  if (!found) {
-    const std::vector<std::string> known = names(templates_file);
-    const auto nearest = nearest_name(chosen, known);
-    throw ModelError(tr("unknown template '{}'{}; known: {}", chosen,
-                        nearest ? tr(" (did you mean '{}'?)", *nearest) : "", joined(known)));
-  }
+  if (!found) unknown_template(chosen, templates_file);
   return make_template_encoder(std::move(tokenizer), std::move(*found), chosen, template_arguments);
 }
 

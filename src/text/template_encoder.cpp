@@ -71,9 +71,12 @@ class TemplateEncoder final : public ChatEncoder {
     append_ids(opening_elements({}), usual_opening_);
   }
 
-  EncodedConversation encode(const Conversation& conversation) const override {
+  EncodedConversation encode(const Conversation& given) const override {
     EncodedConversation result;
-    const std::vector<Turn> turns = split_turns(conversation, true);
+    Conversation joined;
+    const Conversation& conversation = with_joined_results(given, joined);
+    std::vector<Turn> turns = split_turns(conversation, true);
+    forget_idle_thoughts(turns);
     std::vector<TokenId> source, target;
     for (size_t t = 0; t < turns.size(); ++t) {
       source.clear();
@@ -156,6 +159,11 @@ class TemplateEncoder final : public ChatEncoder {
     content += fmt::format("{}{}{}{}", named_.efficient_eos, named_.replace_eos,
                            static_cast<int>(named_.style),
                            enable_thinking_ ? (*enable_thinking_ ? 1 : 0) : 2);
+    // Not of others: what was tokenised with them keeps its name.
+    if (named_.as_in_llamafactory || named_.empty_thought != NamedTemplate().empty_thought) {
+      content += fmt::format("\x1f{}\x1f{}\x1f{}\x1f{}", named_.as_in_llamafactory,
+                             named_.thought_begin, named_.thought_end, named_.empty_thought);
+    }
     return hash_bytes(content);
   }
 
@@ -164,6 +172,7 @@ class TemplateEncoder final : public ChatEncoder {
   struct Turn {
     const Message* question = nullptr;
     const Message* answer = nullptr;  ///< null for the open turn of a prompt
+    bool is_thoughtless = false;      ///< no thought of the answer is shown, nor an empty one
   };
 
   [[noreturn]] void fail(const std::string& what, std::string hint = {}) const {
@@ -191,10 +200,13 @@ class TemplateEncoder final : public ChatEncoder {
   }
 
   void read_arguments(const Json& arguments) {
+    const bool thinks = named_.style == TemplateStyle::kReasoning;
+    if (thinks && named_.as_in_llamafactory) enable_thinking_ = true;
     if (arguments.is_null()) return;
     for (const auto& [key, value] : arguments.items()) {
-      if (key != "enable_thinking" || named_.style != TemplateStyle::kReasoning ||
-          !value.is_boolean()) {
+      const bool is_known =
+          key == "enable_thinking" && (thinks || named_.as_in_llamafactory) && value.is_boolean();
+      if (!is_known) {
         throw UsageError(
             tr("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
       }
@@ -234,6 +246,28 @@ class TemplateEncoder final : public ChatEncoder {
     return m.role == "user" || m.role == "tool" || m.role == "observation";
   }
   static bool is_answer(const Message& m) { return m.role == "assistant" || m.role == "function"; }
+
+  /// What tools returned one after another is one message in LLaMA-Factory, whatever marks the
+  /// template has. `joined` holds the result where it is another.
+  const Conversation& with_joined_results(const Conversation& given, Conversation& joined) const {
+    const auto is_another = [](const Message& a, const Message& b) {
+      return a.role == "tool" && b.role == "tool";
+    };
+    const auto& all = given.messages;
+    if (!named_.as_in_llamafactory ||
+        std::adjacent_find(all.begin(), all.end(), is_another) == all.end())
+      return given;
+    joined.tools = given.tools;
+    for (const Message& message : all) {
+      if (joined.messages.empty() || !is_another(joined.messages.back(), message) ||
+          !message.media.empty()) {
+        joined.messages.push_back(message);
+      } else {
+        joined.messages.back().content += "\n</tool_response>\n<tool_response>\n" + message.content;
+      }
+    }
+    return joined;
+  }
 
   std::vector<Turn> split_turns(const Conversation& conversation, bool complete) const {
     std::vector<Turn> turns;
@@ -317,25 +351,41 @@ class TemplateEncoder final : public ChatEncoder {
     Elements out;
     const auto calls = turn.answer->extra.find("tool_calls");
     if (calls != turn.answer->extra.end() && calls->is_array() && !calls->empty()) {
-      add_tool_calls(*turn.answer, read_tool_calls(*calls), out);
+      add_tool_calls(answer_text(turn), read_tool_calls(*calls), out);
     } else {
-      add(named_.assistant, {{"{{content}}", answer_text(*turn.answer)}}, out);
+      add(named_.assistant, {{"{{content}}", answer_text(turn)}}, out);
     }
     return out;
   }
 
-  std::string answer_text(const Message& answer) const {
-    const bool drops_thoughts =
-        named_.style == TemplateStyle::kReasoning && enable_thinking_ == false;
-    return drops_thoughts ? without_thought(answer.content) : answer.content;
+  std::string answer_text(const Turn& turn) const {
+    const bool drops_thoughts = named_.style == TemplateStyle::kReasoning &&
+                                (enable_thinking_ == false || turn.is_thoughtless);
+    const std::string& content = turn.answer->content;
+    return drops_thoughts ? without_thought(content, named_.thought_begin, named_.thought_end)
+                          : content;
   }
 
-  void add_tool_calls(const Message& answer, const std::vector<ToolCall>& calls,
-                      Elements& out) const {
-    if (named_.tool_format == "qwen") {
-      std::string content = answer_text(answer);
-      if (!content.empty()) content += '\n';
-      add(named_.function, {{"{{content}}", content + qwen_tool_calls_text(calls)}}, out);
+  /// LLaMA-Factory shows the model no thought of an earlier answer that it does not learn.
+  void forget_idle_thoughts(std::vector<Turn>& turns) const {
+    if (!named_.as_in_llamafactory || named_.style != TemplateStyle::kReasoning) return;
+    for (size_t t = 0; t + 1 < turns.size(); ++t) turns[t].is_thoughtless = !turns[t].answer->train;
+  }
+
+  bool lacks_thought(const Turn& turn) const {
+    return named_.style == TemplateStyle::kReasoning && !turn.is_thoughtless &&
+           !has_thought(answer_text(turn), named_.thought_begin, named_.thought_end);
+  }
+
+  void add_tool_calls(std::string before, const std::vector<ToolCall>& calls, Elements& out) const {
+    const bool is_whole =
+        std::any_of(named_.function.begin(), named_.function.end(), [](const TemplateSlot& slot) {
+          return slot.text.find("{{content}}") != std::string::npos;
+        });
+    if (is_whole) {
+      if (!before.empty() && !named_.as_in_llamafactory) before += '\n';
+      add(named_.function, {{"{{content}}", before + tool_calls_text(calls, named_.tool_format)}},
+          out);
       return;
     }
     if (!answer_text(answer).empty()) {
@@ -352,8 +402,8 @@ class TemplateEncoder final : public ChatEncoder {
   /// the answer when enable_thinking is true.
   void move_empty_thought(const Turn& turn, std::vector<TokenId>& source,
                           std::vector<TokenId>& target) const {
-    if (named_.style != TemplateStyle::kReasoning || has_thought(answer_text(*turn.answer))) return;
-    std::vector<TokenId> thought = tokenizer_->encode(kEmptyThought, false);
+    if (!lacks_thought(turn)) return;
+    std::vector<TokenId> thought = tokenizer_->encode(named_.empty_thought, false);
     if (enable_thinking_ == true) {
       target.insert(target.begin(), thought.begin(), thought.end());
     } else {
@@ -362,8 +412,11 @@ class TemplateEncoder final : public ChatEncoder {
   }
 
   template <typename Sink>
-  void for_each_element(const Conversation& conversation, bool prompt, const Sink& sink) const {
-    const std::vector<Turn> turns = split_turns(conversation, !prompt);
+  void for_each_element(const Conversation& given, bool prompt, const Sink& sink) const {
+    Conversation joined;
+    const Conversation& conversation = with_joined_results(given, joined);
+    std::vector<Turn> turns = split_turns(conversation, !prompt);
+    if (!prompt) forget_idle_thoughts(turns);
     if (prompt && turns.back().answer)
       throw DataError(tr("a prompt must not end with a message of the assistant"));
     const bool reasoning = named_.style == TemplateStyle::kReasoning;
@@ -374,18 +427,11 @@ class TemplateEncoder final : public ChatEncoder {
       for (const Element& element : question_elements(turns[t], t, conversation)) sink(element);
       if (turns[t].answer) {
         // Training shows every thought; a prompt shows none of the earlier ones.
-        Turn turn = turns[t];
-        Message stripped;
-        if (reasoning && prompt) {
-          stripped = *turn.answer;
-          stripped.content = without_thought(stripped.content);
-          turn.answer = &stripped;
-        } else if (reasoning && !has_thought(answer_text(*turn.answer))) {
-          sink(Element{std::string(kEmptyThought), std::nullopt});
-        }
-        for (const Element& element : target_elements(turn)) sink(element);
+        if (prompt) turns[t].is_thoughtless = true;
+        if (lacks_thought(turns[t])) sink(Element{named_.empty_thought, std::nullopt});
+        for (const Element& element : target_elements(turns[t])) sink(element);
       } else if (reasoning && enable_thinking_ == false) {
-        sink(Element{std::string(kEmptyThought), std::nullopt});
+        sink(Element{named_.empty_thought, std::nullopt});
       }
     }
   }

@@ -1,4 +1,5 @@
-// text/template_encoder.h: ChatEncoder of a named template, with MindSpeed-LLM's rules.
+// text/template_encoder.h: ChatEncoder of a named template, with the rules of MindSpeed-LLM or of
+// LLaMA-Factory.
 #pragma once
 #include <memory>
 #include <string>

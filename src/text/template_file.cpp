@@ -16,12 +16,13 @@ class TemplateReader {
 
   NamedTemplate read() {
     static const std::vector<std::string> kKeys = {
-        "name",           "format_prefix",      "format_system",
-        "format_user",    "format_assistant",   "format_function",
-        "format_tools",   "format_observation", "format_separator",
-        "default_system", "stop_words",         "efficient_eos",
-        "replace_eos",    "force_system",       "template_class",
-        "format_pair",    "default_instruction"};
+        "name",           "format_prefix",       "format_system",
+        "format_user",    "format_assistant",    "format_function",
+        "format_tools",   "format_observation",  "format_separator",
+        "default_system", "stop_words",          "efficient_eos",
+        "replace_eos",    "force_system",        "template_class",
+        "format_pair",    "default_instruction", "thought_words",
+        "empty_thought"};
     if (!json_.is_object()) throw ModelError(tr("{}: every template must be an object", origin_));
     result_.name = string("name", "");
     if (result_.name.empty()) throw ModelError(tr("{}: a template has no name", origin_));
@@ -35,6 +36,7 @@ class TemplateReader {
     read_style();
     read_formats();
     read_stop_words();
+    read_thoughts();
     return std::move(result_);
   }
 
@@ -176,10 +178,44 @@ class TemplateReader {
       fail("'replace_eos' needs a stop word to become EOS");
   }
 
+  void read_thoughts() {
+    const auto it = json_.find("thought_words");
+    if (it != json_.end() && !it->is_null()) {
+      const auto is_word = [](const Json& word) { return word.is_string() && word != ""; };
+      if (!it->is_array() || it->size() != 2 || !std::all_of(it->begin(), it->end(), is_word))
+        fail("'thought_words' must be two strings: what opens a thought, and what closes it");
+      result_.thought_begin = (*it)[0].get<std::string>();
+      result_.thought_end = (*it)[1].get<std::string>();
+      result_.empty_thought = result_.thought_begin + result_.thought_end;
+    }
+    result_.empty_thought = string("empty_thought", result_.empty_thought);
+  }
+
   const Json& json_;
   const std::string& origin_;
   NamedTemplate result_;
 };
+
+/// What LLaMA-Factory takes for parts that a template of its list leaves out.
+Json with_llamafactory_defaults(Json templates) {
+  for (Json& one : templates) {
+    if (!one.contains("format_function")) {
+      Json answer = Json::array({"{{content}}"});
+      if (!one.value("efficient_eos", false)) answer.push_back(Json::array({"eos_token"}));
+      one["format_function"] = one.value("format_assistant", answer);
+    }
+    if (!one.contains("format_tools")) one["format_tools"] = {{"tool_format", "actions"}};
+    if (!one.contains("thought_words"))
+      one["thought_words"] = Json::array({"<think>\n", "\n</think>\n\n"});
+  }
+  return templates;
+}
+
+const NamedTemplate* with_name(const std::vector<NamedTemplate>& templates, std::string_view name) {
+  const auto found = std::find_if(templates.begin(), templates.end(),
+                                  [&](const NamedTemplate& one) { return one.name == name; });
+  return found == templates.end() ? nullptr : &*found;
+}
 
 }  // namespace
 
@@ -203,21 +239,36 @@ const std::vector<NamedTemplate>& builtin_templates() {
   return *templates;
 }
 
+const std::vector<NamedTemplate>& llamafactory_templates() {
+  static const auto* const templates = [] {
+    const std::string origin = "llamafactory_templates.json";
+    auto* const parsed = new std::vector<NamedTemplate>(parse_templates(
+        with_llamafactory_defaults(parse_json(kLlamaFactoryTemplatesJson, origin)), origin));
+    for (NamedTemplate& one : *parsed) one.as_in_llamafactory = true;
+    return parsed;
+  }();
+  return *templates;
+}
+
+std::string name_in_llamafactory(const std::string& name) {
+  return with_name(llamafactory_templates(), name) ? std::string(kOfLlamaFactory) + name : name;
+}
+
 std::optional<NamedTemplate> find_template(const std::string& name,
                                            const std::filesystem::path& templates_file) {
-  const auto search =
-      [&](const std::vector<NamedTemplate>& templates) -> std::optional<NamedTemplate> {
-    for (const NamedTemplate& t : templates) {
-      if (t.name == name) return t;
-    }
-    return std::nullopt;
-  };
+  const bool is_theirs = name.starts_with(kOfLlamaFactory);
+  const std::string_view plain =
+      std::string_view(name).substr(is_theirs ? kOfLlamaFactory.size() : 0);
   if (!templates_file.empty()) {
-    if (auto found =
-            search(parse_templates(read_json_file(templates_file), templates_file.string())))
-      return found;
+    const auto ours = parse_templates(read_json_file(templates_file), templates_file.string());
+    if (const NamedTemplate* found = with_name(ours, plain)) return *found;
   }
-  return search(builtin_templates());
+  const NamedTemplate* found =
+      with_name(is_theirs ? llamafactory_templates() : builtin_templates(), plain);
+  if (!found) return std::nullopt;
+  NamedTemplate result = *found;
+  result.name = name;
+  return result;
 }
 
 }  // namespace danlu::text

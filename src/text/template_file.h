@@ -1,9 +1,11 @@
-// text/template_file.h: named prompt templates as data (text/templates.json and users' files).
-// The format is MindSpeed-LLM's; docs/formats/templates.md describes it.
+// text/template_file.h: named prompt templates as data (text/templates.json of MindSpeed-LLM,
+// text/llamafactory_templates.json, and users' files). The format is MindSpeed-LLM's;
+// docs/formats/templates.md describes it.
 #pragma once
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -28,8 +30,8 @@ struct NamedTemplate {
   std::string name;
   TemplateStyle style = TemplateStyle::kPlain;
   TemplateSlots prefix, system, user, assistant, function, observation, separator;
-  std::string tool_format =
-      "default";  ///< "default", "qwen"; others are refused when tools are used
+  /// A name that find_tool_writing knows; others are refused when tools are used.
+  std::string tool_format = "default";
   std::string default_system;
   /// What becomes of a query and a document that are judged: a user's message, with
   /// {{instruction}}, {{query}} and {{document}}; "": they are a question and its answer.
@@ -38,6 +40,14 @@ struct NamedTemplate {
   std::vector<std::string> stop_words;
   bool efficient_eos = false;  ///< EOS between turns instead of after each answer
   bool replace_eos = false;    ///< the first stop word is the tokenizer's EOS
+  // Of kReasoning. Removed are thoughts between the two marks; an answer that has neither, blanks
+  // around them aside, has no thought.
+  std::string thought_begin = "<think>", thought_end = "</think>";
+  std::string empty_thought = "<think>\n\n</think>\n\n";
+  /// LLaMA-Factory's rules where MindSpeed-LLM's are others: thoughts are on unless switched off,
+  /// and answers before the last that are not learnt have none; what is said before a tool call
+  /// stands right before it; enable_thinking may be given where there are no thoughts.
+  bool as_in_llamafactory = false;
 };
 
 /// Templates of one JSON text. The key force_system is accepted and has no effect, as in
@@ -48,7 +58,20 @@ const std::vector<NamedTemplate>& builtin_templates();
 /// src/text/templates.json as built in (generated source).
 extern const char* const kBuiltinTemplatesJson;
 
-/// By name, the file's first (an empty path means none). Errors: as parse_templates, IoError.
+/// What the names of LLaMA-Factory's templates begin with here: llamafactory:qwen is its text,
+/// qwen MindSpeed-LLM's.
+inline constexpr std::string_view kOfLlamaFactory = "llamafactory:";
+/// LLaMA-Factory's templates, parsed once; their names without the prefix.
+/// Source: LLaMA-Factory ff6d4d12, data/template.py.
+const std::vector<NamedTemplate>& llamafactory_templates();
+/// src/text/llamafactory_templates.json as built in (generated source).
+extern const char* const kLlamaFactoryTemplatesJson;
+/// What `name` means in a line of LLaMA-Factory's: llamafactory:NAME where it has that name, else
+/// the name as it is.
+std::string name_in_llamafactory(const std::string& name);
+
+/// By name, the file's first (an empty path means none; what is after llamafactory: is looked up
+/// there too), then the built-in ones. Errors: as parse_templates, IoError.
 std::optional<NamedTemplate> find_template(const std::string& name,
                                            const std::filesystem::path& templates_file);
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/template_file.h"
 
 namespace danlu::text {
 namespace {
@@ -52,6 +53,14 @@ RecordedTemplate recorded_template(const Json& record, const fs::path& directory
   const std::string file = recorded_text(record, "templates_file");
   if (!file.empty()) recorded.templates_file = found_from(directory, file);
   return recorded;
+}
+
+std::string template_of_earlier_run(const Json& record, const std::string& now) {
+  if (!now.starts_with(kOfLlamaFactory)) return now;
+  const std::string plain = now.substr(kOfLlamaFactory.size());
+  const bool is_of_before = recorded_text(record, "template") == plain &&
+                            recorded_text(record, "profile") == "llamafactory";
+  return is_of_before ? plain : now;
 }
 
 }  // namespace danlu::text

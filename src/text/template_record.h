@@ -32,4 +32,8 @@ struct RecordedTemplate {
 /// Errors: ModelError if a named file is gone.
 RecordedTemplate recorded_template(const Json& record, const std::filesystem::path& directory);
 
+/// `now`, the name of this line, unless the record is of a run that began when that name meant
+/// MindSpeed-LLM's template in LLaMA-Factory's lines too: then that one's, with which it goes on.
+std::string template_of_earlier_run(const Json& record, const std::string& now);
+
 }  // namespace danlu::text

@@ -61,7 +61,11 @@ std::optional<ToolFormat> tool_format_of_template(std::string_view jinja) {
 }
 
 std::optional<ToolFormat> tool_format_of_named(std::string_view tool_format) {
-  return tool_format == "qwen" ? std::optional(ToolFormat::kHermes) : std::nullopt;
+  if (tool_format == "qwen" || tool_format == "ling") return ToolFormat::kHermes;
+  if (tool_format == "llama3") return ToolFormat::kLlama3;
+  if (tool_format == "mistral") return ToolFormat::kMistral;
+  if (tool_format == "glm4_moe") return ToolFormat::kGlm45;
+  return std::nullopt;
 }
 
 }  // namespace danlu::text

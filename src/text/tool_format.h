@@ -28,8 +28,8 @@ std::vector<std::string> tool_format_names();
 /// it prints no tool calls, or in a form that is not known.
 std::optional<ToolFormat> tool_format_of_template(std::string_view jinja);
 
-/// The format that a named template's tool_format names (text/template_file.h); none for "default",
-/// which is not read.
+/// The format that a named template's tool_format names (text/template_file.h); none for those that
+/// are written and not read, such as "default".
 std::optional<ToolFormat> tool_format_of_named(std::string_view tool_format);
 
 }  // namespace danlu::text

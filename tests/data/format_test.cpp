@@ -301,6 +301,21 @@ TEST(ShareGpt, MapsRolesAndFunctionCalls) {
             "\"arguments\":{\"x\":1}}}]|tool:42|assistant:a");
 }
 
+TEST(ShareGpt, AThoughtMayStandBeforeAFunctionCall) {
+  const auto call = [](const std::string& value) {
+    return told(R"({"conversations":[{"from":"human","value":"q"},
+        {"from":"function_call","value":)" +
+                Json(value).dump() + R"(},
+        {"from":"observation","value":"42"},{"from":"gpt","value":"a"}]})");
+  };
+  const std::string f = R"({"name":"f","arguments":{"x":"</think>"}})";
+  const std::string calls = R"([{"type":"function","function":)" + f + "}]|tool:42|assistant:a";
+  EXPECT_EQ(call(f), "user:q|assistant:" + calls);
+  EXPECT_EQ(call("<think>\nwhy\n</think>\n\n" + f),
+            "user:q|assistant:<think>\nwhy\n</think>\n\n" + calls);
+  EXPECT_THAT(call("<think>\nwhy\n</think>\n\nno call"), HasSubstr("a function call is not"));
+}
+
 TEST(ShareGpt, PartialTagsKeepTheOtherDefaults) {
   FormatOptions options;
   options.handler_name = "SharegptStyleInstructionHandler";

@@ -150,9 +150,22 @@ TEST(NamedTemplates, AllMindSpeedNamesAreThere) {
         "mistral",   "mixtral",        "llama3",          "gemma",        "alpaca",
         "deepseek2", "deepseek2-lite", "minicpm3",        "deepseek3",    "intern2",
         "cpm",       "baichuan2",      "hunyuan",         "default",      "empty",
-        "trl",       "qwen_lf",        "qwen2.5",         "qwen3",        "stanford_alpaca"}) {
+        "trl",       "qwen_lf",        "qwen2.5",         "qwen3",        "stanford_alpaca",
+        "glm4_moe",  "magistral",      "bailing_mini",    "plm",          "gpt_oss"}) {
     EXPECT_THAT(names, testing::Contains(name));
   }
+}
+
+TEST(NamedTemplates, ThoughtsHaveTheWordsOfTheTemplate) {
+  const std::string open = "<|channel|>analysis<|message|>",
+                    close = "<|end|><|start|>assistant<|channel|>final<|message|>";
+  Conversation c = two_turns();
+  c.messages[4].content = open + "why" + close + "A2";
+  EXPECT_EQ(
+      encoded("gpt_oss", c),
+      "<|start|>system<|message|>S<|end|><|start|>user<|message|>U1<|end|><|start|>assistant" +
+          open + close + "⟦A1<|end|><(</s>)⟧|start|>user<|message|>U2<|end|><|start|>assistant⟦" +
+          c.messages[4].content + "<|end|></s>⟧");
 }
 
 TEST(NamedTemplates, ElementsAreTokenisedByThemselves) {
@@ -201,7 +214,7 @@ TEST(NamedTemplates, ToolsAndCallsFollowTheTemplatesFormat) {
   EXPECT_THAT(encoded("default", c),
               testing::StartsWith("You have access to the following tools:\n> Tool Name: f\nTool "
                                   "Description: d\nTool Args:\n\n"));
-  EXPECT_THAT(error_of([&] { encoded("glm4", c); }), HasSubstr("tool format 'glm4'"));
+  EXPECT_THAT(error_of([&] { encoded("glm4", c); }), HasSubstr("has no words for tools"));
   Conversation talking = c;
   talking.messages[1].content = "I look.";
   EXPECT_THAT(error_of([&] { encoded("default", talking); }),
@@ -407,6 +420,10 @@ TEST_F(TemplateFile, MistakesAreNamed) {
   EXPECT_THAT(error(R"([{"name": "mine", "replace_eos": true}])"), HasSubstr("needs a stop word"));
   EXPECT_THAT(error(R"([{"name": "mine", "template_class": "X"}])"),
               HasSubstr("unknown template_class 'X'"));
+  for (const char* words : {R"("<think>")", R"(["<think>"])", R"(["<think>", ""])"}) {
+    EXPECT_THAT(error(R"([{"name": "mine", "thought_words": )" + std::string(words) + "}]"),
+                HasSubstr("'thought_words' must be two strings"));
+  }
   EXPECT_THAT(error(R"([{"name": "mine"}, {"name": "mine"}])"), HasSubstr("appears twice"));
   EXPECT_THAT(error(R"({"name": "mine"})"), HasSubstr("expected a list of templates"));
 }

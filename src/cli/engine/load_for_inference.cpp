@@ -20,6 +20,7 @@
 #include "settings/model_changes.h"
 #include "settings/model_source.h"
 #include "settings/options/change_options.h"
+#include "settings/options/data_options.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/precision.h"
@@ -130,7 +131,8 @@ void report_profile(const Options& options) {
 
 std::string template_named(const Options& options) {
   const std::string named = options.get_string_or("prompt_type", "");
-  if (!options.get_bool_or("hf_chat_template", false)) return named;
+  if (!options.get_bool_or("hf_chat_template", false))
+    return settings::template_of_line(options, named);
   if (!named.empty() && named != "auto" && named != "hf") {
     throw UsageError(
         tr("[template] {} asks for the tokenizer's own template, {} for {}",

@@ -287,15 +287,28 @@ class MessagesHandler : public RowHandler {
     return false;
   }
 
+  /// Where the call begins: LLaMA-Factory's rows may have a thought before it.
+  static size_t behind_thought(const std::string& text) {
+    constexpr std::string_view kEnd = "</think>";
+    const size_t end = text.find(kEnd);
+    if (end == text.npos) return 0;
+    return std::min(text.find_first_not_of(" \t\r\n", end + kEnd.size()), text.size());
+  }
+
   static bool call_function(text::Message* result, RowProblem* problem) {
+    size_t begin = 0;
     Json calls = tool_calls_of(result->content);
+    if (calls.is_null()) {
+      begin = behind_thought(result->content);
+      calls = tool_calls_of(result->content.substr(begin));
+    }
     if (calls.is_null()) {
       *problem = {"a function call is not {\"name\":…, \"arguments\":…}",
                   fmt::format("got {}", result->content.substr(0, 80))};
       return false;
     }
     result->extra["tool_calls"] = std::move(calls);
-    result->content.clear();
+    result->content.resize(begin);
     return true;
   }
 

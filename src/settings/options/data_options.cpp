@@ -13,6 +13,7 @@
 #include "settings/options/model_names.h"
 #include "settings/options/output_options.h"
 #include "settings/options/system_message.h"
+#include "text/template_file.h"
 
 namespace danlu::settings {
 namespace {
@@ -232,7 +233,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   if (options.has_value("columns")) data.columns = options.get_json("columns");
   if (options.has_value("map_keys")) data.map_keys = options.get_json("map_keys");
   data.json_keys = options.get_list("json_keys");
-  data.template_name = options.get_string("template");
+  data.template_name = template_of_line(options, options.get_string("template"));
   data.has_hermes_tools = options.get_string_or("agent_template", "none") == "hermes";
   data.templates_file = options.get_string_or("templates_file", "");
   data.system = system_message_from(options);
@@ -245,6 +246,10 @@ DataConfig data_from(const Options& options, const DataOf& of) {
       data.template_variables.is_null() && options.profile().name == "llamafactory";
   if (data.variables_are_assumed) data.template_variables = Json{{"enable_thinking", true}};
   return data;
+}
+
+std::string template_of_line(const Options& options, const std::string& name) {
+  return options.profile().name == "llamafactory" ? text::name_in_llamafactory(name) : name;
 }
 
 int64_t longest_sample(const std::string& verb, const arch::ModelConfig& model) {

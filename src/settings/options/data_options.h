@@ -22,6 +22,10 @@ struct DataOf {
 /// Everything but `learnt` (learnt_from). Errors: UsageError, also as locate_dataset.
 DataConfig data_from(const Options& options, const DataOf& of);
 
+/// What a template's name means in this line: in LLaMA-Factory's (text/template_file.h) another
+/// text than elsewhere.
+std::string template_of_line(const Options& options, const std::string& name);
+
 /// Tokens that a sample may have at most. A plan without a command asks what other lengths take.
 int64_t longest_sample(const std::string& verb, const arch::ModelConfig& model);
 

@@ -37,9 +37,9 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   if (config.objective.kind == ObjectiveKind::kEmbedding ||
       config.objective.kind == ObjectiveKind::kRanking)
     recorded.args["use_chat_template"] = config.data.uses_template;
-  // A template that the model's name chose: what is trained has another name.
-  if (config.objective.kind == ObjectiveKind::kRanking && config.data.template_name != "auto")
-    recorded.args["template"] = config.data.template_name;
+  // What the model's name chose, or whose template of that name it is: who reads the record has
+  // neither the name nor the line.
+  if (config.data.template_name != "auto") recorded.args["template"] = config.data.template_name;
   record_changes(config.model.changes, recorded.args);
   recorded.of_machine = options.names(OptionScope::kMachine);
   recorded.of_start = options.names(OptionScope::kStart);

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "text/template_record.h"
 #include "train/run_dir/resume.h"
 #include "train/run_dir/resume_everywhere.h"
 #include "train/run_dir/run_dir.h"
@@ -42,6 +43,17 @@ void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
     config.data.runs_on = false;
     log::info("the last step of an epoch stays what is left of it, as this run began");
   }
+}
+
+void keep_earlier_template(const checkpoint::Loaded& from, TrainConfig* config) {
+  std::string& name = config->data.template_name;
+  const std::string earlier = text::template_of_earlier_run(from.args, name);
+  if (earlier == name) return;
+  log::info(
+      "{}: this run began when {} meant MindSpeed-LLM's template of that name, and goes on with it",
+      from.directory.string(), earlier);
+  name = earlier;
+  config->args["template"] = earlier;
 }
 
 Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,

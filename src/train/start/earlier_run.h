@@ -27,6 +27,10 @@ EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const
 /// name for, where the line says nothing of them; each is said.
 void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config);
 
+/// A run that began when LLaMA-Factory's names meant MindSpeed-LLM's templates goes on with these,
+/// and says so. from: of that run.
+void keep_earlier_template(const checkpoint::Loaded& from, TrainConfig* config);
+
 /// Where the weights of a run come from, and the training of another program that they bring along.
 struct Origin {
   std::string described;

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "settings/options/media_flags.h"
+#include "text/template_file.h"
 #include "train/run_dir/run_dir.h"
 #include "train/run_dir/storage.h"
 #include "train/start/teacher.h"
@@ -46,8 +47,7 @@ TrainConfig with_recorded_template(const TrainConfig& config, const text::Templa
 /// `config` with the template that files tokenised beforehand were made with, because chat and
 /// infer need its name.
 TrainConfig with_tokenised_template(const TrainConfig& config, const std::string& tokenised_with) {
-  const auto names = text::ChatEncoder::names(config.data.templates_file);
-  if (std::find(names.begin(), names.end(), tokenised_with) == names.end()) return config;
+  if (!text::find_template(tokenised_with, config.data.templates_file)) return config;
   TrainConfig named = config;
   named.args["template"] = tokenised_with;
   named.data.template_name = tokenised_with;
