@@ -53,7 +53,10 @@ class ByteTokenizer : public text::Tokenizer {
 class PlainEncoder : public text::ChatEncoder {
  public:
   explicit PlainEncoder(std::string suffix = {}) : suffix_(std::move(suffix)) {}
-  text::EncodedConversation encode(const text::Conversation&) const override { return {}; }
+  text::EncodedConversation encode(const text::Conversation& conversation) const override {
+    const std::vector<text::TokenId> ids = ByteTokenizer().encode(render(conversation, false));
+    return {.ids = ids, .labels = ids};
+  }
   std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
     return ByteTokenizer().encode(render(conversation, true));
   }

@@ -19,6 +19,7 @@
 #include "board/page.h"
 #include "board/serve_board.h"
 #include "cli/api_keys.h"
+#include "cli/engine/answer_rules.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
