@@ -140,6 +140,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
   spec.format.names = config.data.names;
+  spec.format.learns_all_rounds = config.data.learns_all_rounds;
   spec.choice = config.data.choice;
   spec.choice_by_info = config.data.choice_by_info;
   spec.max_rows_of_all = config.data.max_rows_of_all;

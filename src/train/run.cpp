@@ -184,7 +184,6 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   go_on_as_begun(earlier, model.config);
-  if (earlier.checkpoint) keep_earlier_template(*earlier.checkpoint, &model.config);
   const Inputs inputs = prepare_inputs(model, ranks);
   const auto& [completed, text, data] = inputs;
   if (!completed.data.write_to.empty()) return write_cached_samples(completed, data);

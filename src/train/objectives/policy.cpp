@@ -8,6 +8,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -27,6 +28,13 @@ constexpr const char* kClippedLow = "clip_ratio/low_mean";
 constexpr const char* kClippedHigh = "clip_ratio/high_mean";
 constexpr const char* kClipped = "clip_ratio/region_mean";
 constexpr const char* kHeldWeights = "cispo_clip_ratio";
+
+/// What a mean over tokens is divided by.
+double num_tokens(const data::Batch& batch) {
+  const auto counted = batch.token_columns.find(kCountColumn);
+  if (counted == batch.token_columns.end()) return static_cast<double>(batch.num_targets);
+  return std::accumulate(counted->second.begin(), counted->second.end(), 0.0);
+}
 
 /// What the reference gave, where the batch has no column of it.
 struct PolicyColumns {
@@ -54,7 +62,7 @@ class Policy : public Objective {
       case LossMean::kRows:
         return answers;
       case LossMean::kTokens:
-        return static_cast<double>(batch.num_targets);
+        return num_tokens(batch);
       case LossMean::kConstant:
         return answers * static_cast<double>(settings_.longest);
     }
@@ -107,7 +115,8 @@ class Policy : public Objective {
       if (!reference_M.defined()) throw InternalError("[policy] a KL term without a reference");
       const at::Tensor distance_M = reference_M - logprobs_M;
       const at::Tensor kl_M = distance_M.exp() - distance_M - 1;
-      loss_M = loss_M + kl_M * settings_.kl;
+      const at::Tensor weight_M = drawn.column(batch, kDistanceColumn);
+      loss_M = loss_M + (weight_M.defined() ? kl_M * weight_M : kl_M) * settings_.kl;
       loss.metrics[kKl] = {kl_M.detach().sum(), count};
     }
     loss.sum = settings_.mean == LossMean::kRows ? drawn.part_of_means(loss_M).sum() : loss_M.sum();

@@ -19,6 +19,13 @@ inline constexpr const char* kOldColumn = "old";
 /// asked before each step.
 inline constexpr const char* kReferenceColumn = "reference";
 
+/// 0 in answers whose distance to the reference is not learnt from either, else 1. Without the
+/// column it is.
+inline constexpr const char* kDistanceColumn = "distance";
+/// 1 for each token that a mean over tokens is divided by, target or not. Without the column these
+/// are the targets.
+inline constexpr const char* kCountColumn = "count";
+
 /// What each of M tokens adds by its ratio, as settings::RatioGate says: f64 [M] with grad.
 at::Tensor gated_losses(const settings::PolicyLoss& settings, const at::Tensor& ratio_M,
                         const at::Tensor& logprobs_M, const at::Tensor& advantage_M);

@@ -23,8 +23,9 @@ Json noted(const std::vector<DrawnAnswer>& answers) {
 
 AnswerPool pool_of(const RolloutSettings& settings, int64_t learnt) {
   const int64_t answers = settings.told.answers;
-  return settings.state.is_null() ? AnswerPool(answers, learnt * settings.prompts_of_rollout())
-                                  : AnswerPool(answers, settings.state);
+  return settings.draws_in_parts() && !settings.state.is_null()
+             ? AnswerPool(answers, settings.state)
+             : AnswerPool(answers, learnt * settings.prompts_of_rollout());
 }
 
 }  // namespace

@@ -73,7 +73,10 @@ void AnswerJudge::find_scores(const std::vector<std::string>& columns,
     const bool has_end =
         !answer.ids.empty() &&
         std::count(settings_.stop_ids.begin(), settings_.stop_ids.end(), answer.ids.back()) > 0;
-    if (answer.is_ended && !has_end) completion.missing_end = settings_.answer_end;
+    // Reward models know answers with their ends. TRL's and ms-swift's GRPO give one to those that
+    // were cut, too, PPO does not.
+    const bool is_to_end = answer.is_ended || !settings_.told.has_critic();
+    if (is_to_end && !has_end) completion.missing_end = settings_.answer_end;
     if (!columns[i].empty()) completion.row = parse_json(columns[i], "columns of a prompt");
     completions.push_back(std::move(completion));
   }

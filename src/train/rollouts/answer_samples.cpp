@@ -19,8 +19,8 @@ std::vector<double> as_doubles(const std::vector<float>& numbers) {
 /// Which answers were cut at the limit and are left out for it.
 struct CutAnswers {
   std::vector<bool> is_masked;
-  /// Answers of steps that were all cut. A step needs something to divide by: they stay in, and are
-  /// worth nothing.
+  /// Answers of steps that were all cut. A step needs something to divide by: they stay in, are
+  /// worth nothing, and their distance to the reference does not count.
   std::vector<bool> is_of_cut_step;
 };
 
@@ -113,8 +113,12 @@ LearntAnswers learnt_from(const settings::Reinforcement& told, int64_t samples_o
     const std::vector<float>& reference = answers[i].reference;
     if (told.loss.kl > 0 && !reference.empty())
       set_column(answers[i], kReferenceColumn, as_doubles(reference), sample);
-    const double worth = cut.is_of_cut_step[i] ? 0 : learnt.advantages[i];
+    const bool is_worthless = cut.is_of_cut_step[i];
+    const double worth = is_worthless ? 0 : learnt.advantages[i];
     sample.token_columns[kAdvantageColumn].assign(sample.ids.size(), static_cast<float>(worth));
+    if (is_worthless) sample.token_columns[kDistanceColumn].assign(sample.ids.size(), 0.0F);
+    if (told.masks_truncated && told.loss.counts_cut)
+      set_column(answers[i], kCountColumn, std::vector<double>(answers[i].ids.size(), 1), sample);
   }
   return learnt;
 }

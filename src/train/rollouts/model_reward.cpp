@@ -25,7 +25,8 @@ data::Sample whole_of(const eval::Completion& completion, const std::vector<int3
   sample.ids = completion.prompt_ids;
   sample.ids.insert(sample.ids.end(), completion.ids.begin(), completion.ids.end());
   if (completion.missing_end) sample.ids.push_back(*completion.missing_end);
-  if (completion.is_ended) sample.ids.insert(sample.ids.end(), tail.begin(), tail.end());
+  const bool has_end = completion.is_ended || completion.missing_end.has_value();
+  if (has_end) sample.ids.insert(sample.ids.end(), tail.begin(), tail.end());
   sample.labels.assign(sample.ids.size(), kIgnoreLabel);
   return sample;
 }

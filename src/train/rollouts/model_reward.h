@@ -13,7 +13,7 @@ namespace danlu::train {
 /// What the head of `judge` gives at the last token of prompt and answer, taken as the ids that
 /// were drawn. A number that is not finite is a score that is missing, and a warning says so.
 /// tail: what the template puts after the token that ends an answer, where the judge was taught to
-/// look; it follows answers that are ended.
+/// look; it follows answers that are ended or have a missing_end.
 /// policy: the model that is trained, on the same mesh, which outlives the reward as its links do.
 /// scores() is collective over all ranks, of which those of one model give the same answers; a rank
 /// without answers takes part.

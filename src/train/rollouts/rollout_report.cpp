@@ -73,7 +73,10 @@ std::map<std::string, double> RolloutReport::figures_of(const JudgedAnswers& jud
   std::map<std::string, double> figures;
   if (is_any_judged) figures["reward"] = spread.mean;
   if (is_any_judged && !told.has_critic()) {
-    figures["reward_std"] = spread.deviation;
+    const bool is_of_batch = told.scales_rewards() && told.scale == settings::RewardScale::kBatch;
+    figures["reward_std"] = is_of_batch
+                                ? spread_of({judged.rewards, std::ssize(judged.rewards)}).deviation
+                                : spread.deviation;
     figures["frac_reward_zero_std"] =
         static_cast<double>(equal) / static_cast<double>(differ.size());
   }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "models/training_memory.h"
 #include "train/rollouts/advantages.h"
@@ -15,6 +16,8 @@
 
 namespace danlu::train {
 namespace {
+
+constexpr const char* kKlOfState = "kl_coef";
 
 RolloutParts completed(RolloutParts parts) {
   if (!parts.ranks) parts.ranks = std::make_shared<DrawingRanks>(parts.policy.mesh());
@@ -36,6 +39,16 @@ RolloutSettings with_whole_prompts(RolloutSettings settings) {
       tr("choose --num_generations and the batch so that they do"));
 }
 
+/// The weight of the distance in rewards that a stream goes on with. Errors: IoError where the
+/// state is damaged.
+double kl_from(const RolloutSettings& settings) {
+  const settings::Critic& critic = settings.told.critic;
+  if (critic.kl_target <= 0 || settings.state.is_null()) return critic.kl;
+  const auto saved = json_get<double>(settings.state, kKlOfState);
+  if (!saved || !(*saved > 0)) throw IoError(tr("data_state.json is damaged: {}", kKlOfState));
+  return *saved;
+}
+
 RolloutJournal journal_of(const RolloutParts& parts, const RolloutSettings& settings) {
   if (settings.run_directory.empty()) return {};
   return {settings.run_directory, settings.origin, settings.batches.dp_rank,
@@ -51,7 +64,9 @@ RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64
       step_(consumed / settings_.samples_of_step()),
       drawer_(parts_, settings_, journal_, rollouts_learnt()),
       judge_(parts_, settings_, journal_),
-      report_(parts_, settings_) {
+      report_(parts_, settings_),
+      kl_(kl_from(settings_)),
+      next_kl_(kl_) {
   const int64_t of_step = settings_.samples_of_step();
   // Where no step is left, the midst of a rollout is as good an end as any: what is still asked of
   // the stream is an evaluation.
@@ -71,6 +86,12 @@ double RolloutStream::epoch() const {
       static_cast<double>(step_) / static_cast<double>(settings_.steps_of_rollout());
   return rollouts * static_cast<double>(settings_.prompts_of_rollout()) /
          static_cast<double>(parts_.prompts->size());
+}
+
+Json RolloutStream::state() const {
+  Json state = drawer_.state(is_put_back_);
+  if (settings_.told.critic.kl_target > 0) state[kKlOfState] = is_put_back_ ? kl_ : next_kl_;
+  return state;
 }
 
 data::StepBatches RolloutStream::next() {
@@ -152,7 +173,8 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
 }
 
 void RolloutStream::roll_out(int64_t number) {
-  const settings::Reinforcement& told = settings_.told;
+  settings::Reinforcement told = settings_.told;
+  told.critic.kl = kl_ = next_kl_;
   const int64_t count = settings_.prompts_of_rollout();
   drawer_.begin(number);
   std::vector<DrawnAnswer> own;
@@ -171,6 +193,11 @@ void RolloutStream::roll_out(int64_t number) {
       learnt_from(told, settings_.samples_of_step(), judged.answers, judged.scores, judged.rewards);
   report_.write(step_ + 1, judged, learnt.advantages);
   figures_.merge(std::move(learnt.figures));
+  if (told.has_critic() && told.critic.kl_target > 0) {
+    figures_["objective/kl_coef"] = kl_;
+    next_kl_ = told.critic.kl_after(kl_, figures_.at("objective/kl"),
+                                    static_cast<double>(judged.answers.size()));
+  }
   if (settings_.draws_in_parts())
     figures_.merge(figures_of_parts(judged.answers, drawer_.num_waiting_prompts()));
   if (resamples) figures_["resampled_prompts"] = static_cast<double>(further);

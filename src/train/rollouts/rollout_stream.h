@@ -42,8 +42,9 @@ class RolloutStream : public data::StepStream {
   /// rollout: drawing answers; judging; logprobs: passes that find log-probabilities and values;
   /// critic: its step.
   std::map<std::string, double> times() const override { return times_; }
-  /// What the next rollout draws further, where told.parts > 1. Between rollouts.
-  Json state() const override { return drawer_.state(is_put_back_); }
+  /// What the next rollout draws further, where told.parts > 1, and the weight of the distance that
+  /// it has, where that moves. Between rollouts.
+  Json state() const override;
 
   /// The likeliest answers to held-out prompts, one to each, judged: the mean reward and those of
   /// each rule, lengths, and how many were cut. Errors: as next(). Collective.
@@ -74,6 +75,8 @@ class RolloutStream : public data::StepStream {
   RolloutReport report_;
   std::unique_ptr<data::BatchStream> answers_;  ///< of the present rollout
   std::map<std::string, double> figures_, times_;
+  /// Weights of the distance in a critic's rewards: the present rollout's, and the next one's.
+  double kl_ = 0, next_kl_ = 0;
   double wait_s_ = 0;
   bool is_put_back_ = false;  ///< the step that next() gives was given before
   bool has_warned_of_rest_ = false;

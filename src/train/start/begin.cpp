@@ -122,11 +122,32 @@ std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
   return model;
 }
 
+/// Systems differ in it, and all numbers of a run depend on it.
+void say_reference_of_adapters(const TrainConfig& config) {
+  const fs::path& adapter = config.model.adapter;
+  const settings::ObjectiveConfig& objective = config.objective;
+  if (adapter.empty() || config.tuner != Tuner::kLora || !objective.has_reference() ||
+      !objective.reference.empty() || objective.kind == settings::ObjectiveKind::kDistillation)
+    return;
+  if (objective.base_is_reference) {
+    log::info(
+        "reference: the model without the adapters {}, as in lines of {}; --ref_adapters {} takes "
+        "them in",
+        adapter.string(), config.profile.name, adapter.string());
+  } else {
+    log::info(
+        "reference: the model with the adapters {} as they are; --ref_model {} measures from the "
+        "model without them",
+        adapter.string(), config.model.path.string());
+  }
+}
+
 /// The weights that a run without adapters began with, or those that --ref_model or --teacher_model
 /// names; nullptr where the model without its adapters is the reference. Collective.
 std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   const TrainConfig& config = run.config;
   const fs::path& named = config.objective.reference;
+  say_reference_of_adapters(config);
   if (!config.holds_reference() || finds_precomputed(run)) return nullptr;
   if (!named.empty()) {
     settings::ModelSource other;

@@ -18,20 +18,9 @@ bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
   return !found.empty() && found.back().directory.filename() == checkpoint.directory.filename();
 }
 
-}  // namespace
-
-EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir) {
-  EarlierRun earlier{find_checkpoint_everywhere(config, ranks, run_dir)};
-  earlier.is_own = earlier.checkpoint && is_of_run(*earlier.checkpoint, config.output.directory);
-  if (!earlier.is_own) refuse_to_lose_files(config);
-  return earlier;
-}
-
-void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
-  if (!earlier.checkpoint) return;
-  const Json saved = earlier.checkpoint->trainer_state.value("identity", Json::object());
+void keep_steps(const Json& identity, TrainConfig& config) {
   const auto began_otherwise = [&](const char* key) {
-    return !saved.contains(key) || saved.at(key).is_null();
+    return !identity.contains(key) || identity.at(key).is_null();
   };
   if (config.objective.averages_micro_batches && !config.given_as.count("loss_average") &&
       began_otherwise("loss_average")) {
@@ -45,15 +34,44 @@ void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
   }
 }
 
-void keep_earlier_template(const checkpoint::Loaded& from, TrainConfig* config) {
-  std::string& name = config->data.template_name;
+/// LLaMA-Factory's names meant MindSpeed-LLM's templates once.
+void keep_template(const checkpoint::Loaded& from, TrainConfig& config) {
+  std::string& name = config.data.template_name;
   const std::string earlier = text::template_of_earlier_run(from.args, name);
   if (earlier == name) return;
   log::info(
       "{}: this run began when {} meant MindSpeed-LLM's template of that name, and goes on with it",
       from.directory.string(), earlier);
   name = earlier;
-  config->args["template"] = earlier;
+  config.args["template"] = earlier;
+}
+
+/// Adapters that a run goes on from were a part of the reference once, whoever's line it was.
+void keep_reference(const Json& identity, const std::filesystem::path& directory,
+                    TrainConfig& config) {
+  if (!config.objective.base_is_reference) return;
+  const Json objective = identity.value("objective", Json::object());
+  if (!objective.is_object() || objective.contains("base_is_reference")) return;
+  config.objective.base_is_reference = false;
+  log::info("{}: this run began with its adapters in the reference, and goes on so",
+            directory.string());
+}
+
+}  // namespace
+
+EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir) {
+  EarlierRun earlier{find_checkpoint_everywhere(config, ranks, run_dir)};
+  earlier.is_own = earlier.checkpoint && is_of_run(*earlier.checkpoint, config.output.directory);
+  if (!earlier.is_own) refuse_to_lose_files(config);
+  return earlier;
+}
+
+void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
+  if (!earlier.checkpoint) return;
+  const Json identity = earlier.checkpoint->trainer_state.value("identity", Json::object());
+  keep_steps(identity, config);
+  keep_template(*earlier.checkpoint, config);
+  keep_reference(identity, earlier.checkpoint->directory, config);
 }
 
 Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,

@@ -23,13 +23,10 @@ struct EarlierRun {
 /// Collective.
 EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir);
 
-/// Makes of `config` what a run that goes on was begun with, of settings that its version had no
-/// name for, where the line says nothing of them; each is said.
+/// Makes of `config` what a run that goes on was begun with, of what its version had no name for:
+/// the mean over targets, steps that end with their epoch, MindSpeed-LLM's templates under
+/// LLaMA-Factory's names, adapters in the reference. A line of the log says each.
 void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config);
-
-/// A run that began when LLaMA-Factory's names meant MindSpeed-LLM's templates goes on with these,
-/// and says so. from: of that run.
-void keep_earlier_template(const checkpoint::Loaded& from, TrainConfig* config);
 
 /// Where the weights of a run come from, and the training of another program that they bring along.
 struct Origin {

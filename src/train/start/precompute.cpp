@@ -42,7 +42,7 @@ std::string key_of(const Prepared& run) {
   if (run.config.model.from_scratch) key["seed"] = run.config.seed;
   const Json objective = identity.value("objective", Json::object());
   key["reference"] = objective.value("reference", Json());
-  if (!run.config.model.adapter.empty()) {
+  if (!run.config.model.adapter.empty() && !run.config.objective.base_is_reference) {
     const weights::AdapterSource adapter =
         weights::open_adapter_source(run.config.model.adapter, run.source.config,
                                      {.lora_alpha = run.config.model.adapter_alpha});
