@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/bad_input.h"
 #include "cli/own_folder.h"
 #include "cli/seeing_model.h"
 
@@ -92,7 +93,7 @@ TEST_F(SeenAsSwift, ListsOfFramesFollowTheLimitsOfFrames) {
   EXPECT_EQ(grid(list, {{"VIDEO_MIN_TOKEN_NUM", "128"}}), as_video);
 }
 
-// A picture of 80 x 57 (a.png): Qwen2.5-VL's boxes lie in what the model sees of it.
+// Qwen2.5-VL's boxes lie in what the model sees of it.
 TEST_F(SeenAsSwift, ObjectsAreWrittenIntoTheText) {
   json given =
       row("<image>Where is <ref-object>, ", {{"images", {media("rows/media/a.png")}}}, "<bbox>");

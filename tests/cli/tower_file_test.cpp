@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "cli/bad_input.h"
 #include "cli/own_folder.h"
 #include "cli/seeing_model.h"
 
@@ -133,7 +134,7 @@ TEST_F(TowerFile, IsPartOfTheAdapterThatItLiesBeside) {
 
   EXPECT_THAT(run({"inspect", "swift"}).out, HasSubstr("visual.patch_embed.proj"));
 
-  // Both go on from the same weights, and train the tower on.
+  // The same weights are gone on from, and the tower is trained on.
   for (const char* from : {"own/checkpoint-1", "swift"}) {
     const ProgramResult result = run({"sft",
                                       "--model",

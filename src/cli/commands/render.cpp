@@ -71,7 +71,7 @@ text::Conversation read_conversation(const Options& options, const std::string& 
   return conversation;
 }
 
-[[noreturn]] void refuse_media_of(const std::string& input, const data::RowProblem& problem) {
+[[noreturn]] void refuse_conversation(const std::string& input, const data::RowProblem& problem) {
   throw DataError(tr("{}: {}{}", input_name(input), translated_filled(problem.reason),
                      problem.detail.empty() ? "" : " (" + problem.detail + ")"));
 }
@@ -87,9 +87,9 @@ text::Conversation with_media(const data::MediaEncoder& media, const text::Conve
   }
   const fs::path folder = input == "-" ? fs::path() : fs::path(input).parent_path();
   if (!media.measure(given, folder, input_name(input), spans, &problem))
-    refuse_media_of(input, problem);
+    refuse_conversation(input, problem);
   auto written = media.written(given, *spans, &problem);
-  if (!written) refuse_media_of(input, problem);
+  if (!written) refuse_conversation(input, problem);
   return std::move(*written);
 }
 
@@ -99,7 +99,7 @@ void expand_media(const data::MediaEncoder& media, const std::string& input, Ren
   text::EncodedConversation encoded{result->ids, result->labels};
   const bool has_labels = !encoded.labels.empty();
   encoded.labels.resize(encoded.ids.size(), kIgnoreLabel);
-  if (!media.expand(&encoded, &result->media, &problem)) refuse_media_of(input, problem);
+  if (!media.expand(&encoded, &result->media, &problem)) refuse_conversation(input, problem);
   result->ids = std::move(encoded.ids);
   if (has_labels) result->labels = std::move(encoded.labels);
 }

@@ -180,7 +180,7 @@ bool read_rate(const Json& part, MediaReference* media, RowProblem* problem) {
     const Json* rate = find_value(part, key);
     if (!rate || !rate->is_number()) continue;
     media->fps = rate->get<double>();
-    if (!(*media->fps > 0)) return refuse_value(fmt::format("{} must be above 0", key), problem);
+    if (!(*media->fps > 0)) return refuse_value("fps must be above 0", problem);
   }
   if (!find_value(part, "raw_fps") || find_value(part, "sample_fps")) return true;
   *problem = {"a picture or video with limits of its own",

@@ -62,7 +62,7 @@ bool read_objects(const Json& objects, text::Grounding* read, RowProblem* proble
     if (!picture.is_number_integer()) return refuse_objects("\"image_id\" holds numbers", problem);
     read->pictures.push_back(picture.get<int64_t>());
   }
-  // Those that are left out lie in the first picture.
+  // The first picture is that of those that are left out.
   read->pictures.resize(read->boxes.size(), 0);
   const Json* type = find_value(objects, "bbox_type");
   if (!type) return true;

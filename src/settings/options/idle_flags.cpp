@@ -99,6 +99,23 @@ std::vector<Rule> adapter_rules(const Options& options, const TrainConfig& confi
   };
 }
 
+const std::vector<const char*>& flags_of_pictures() {
+  static const std::vector<const char*> flags{"pre_resize",          "max_pixels",
+                                              "min_pixels",          "image_max_pixels",
+                                              "image_min_pixels",    "video_max_pixels",
+                                              "video_min_pixels",    "image_resolution",
+                                              "video_resolution",    "frame_max_pixels",
+                                              "frame_min_pixels",    "video_total_pixels",
+                                              "image_max_token_num", "image_min_token_num",
+                                              "video_max_token_num", "video_min_token_num",
+                                              "video_fps",           "video_maxlen",
+                                              "video_min_frames",    "norm_bbox",
+                                              "bbox_format",         "exif",
+                                              "add_vision_id",       "media_dir",
+                                              "allow_media_domains", "dataloader_num_workers"};
+  return flags;
+}
+
 std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
   const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
@@ -138,20 +155,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        {"eval_steps"},
        config.output.evaluate == Interval::kNo ? tr("without evaluation")
                                                : tr("with one each epoch")},
-      {!data::reads_media(processor_directory(config)),
-       {"pre_resize",          "max_pixels",
-        "min_pixels",          "image_max_pixels",
-        "image_min_pixels",    "video_max_pixels",
-        "video_min_pixels",    "image_resolution",
-        "video_resolution",    "frame_max_pixels",
-        "frame_min_pixels",    "video_total_pixels",
-        "image_max_token_num", "image_min_token_num",
-        "video_max_token_num", "video_min_token_num",
-        "video_fps",           "video_maxlen",
-        "video_min_frames",    "norm_bbox",
-        "bbox_format",         "exif",
-        "add_vision_id",       "media_dir",
-        "allow_media_domains", "dataloader_num_workers"},
+      {!data::reads_media(processor_directory(config)), flags_of_pictures(),
        tr("with a model that reads text alone")},
       {true, flags_without_use(config.objective),
        tr("in {}", config.objective.name.empty() ? task_name(config.task) : config.objective.name)},
