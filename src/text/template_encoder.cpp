@@ -388,7 +388,7 @@ class TemplateEncoder final : public ChatEncoder {
           out);
       return;
     }
-    if (!answer_text(answer).empty()) {
+    if (!before.empty()) {
       throw DataError(tr("template '{}' writes no text beside a tool call", named_.name));
     }
     if (calls.size() != 1) {
