@@ -61,6 +61,11 @@ int64_t BatchStream::steps_per_epoch() const {
   return data::steps_per_epoch(used(), options_.global_batch_size(), options_.last_batch);
 }
 
+int64_t BatchStream::trained_before(int64_t consumed) const {
+  const int64_t size = source_->size();
+  return consumed / size * used() + std::min(consumed % size, used());
+}
+
 void BatchStream::put_back(const StepBatches& step) {
   put_back_ = step;
   consumed_ = step.begin;

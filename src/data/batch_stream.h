@@ -72,6 +72,8 @@ class StepStream {
   virtual void put_back(const StepBatches& step) = 0;
   /// Global sample index at which the step after the last next() begins.
   virtual int64_t consumed() const = 0;
+  /// Samples of the steps up to there: without what the ends of epochs left out.
+  virtual int64_t num_trained() const { return consumed(); }
   /// Seconds the last next() waited for data: for rows and batches, not for what times() names.
   virtual double data_wait_s() const = 0;
   /// Seconds of the last next() that went into other work, by its name.
@@ -105,9 +107,12 @@ class BatchStream : public StepStream {
   StepBatches next() override;
   void put_back(const StepBatches& step) override;
   int64_t consumed() const override { return consumed_; }
+  int64_t num_trained() const override { return trained_before(consumed_); }
   double data_wait_s() const override { return data_wait_s_; }
 
   int64_t steps_per_epoch() const;
+  /// num_trained() of a stream that has come to `consumed`.
+  int64_t trained_before(int64_t consumed) const;
   double epoch() const override {
     return static_cast<double>(consumed_) / static_cast<double>(source_->size());
   }

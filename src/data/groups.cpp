@@ -46,7 +46,9 @@ std::string fault_of_counts(const GroupRow& row, const GroupForm& form) {
 
 /// A text that stands for itself is asked, whoever its row says it is by.
 text::Conversation as_question(text::Conversation conversation) {
-  if (conversation.messages.size() == 1) conversation.messages.front().role = "user";
+  const auto& messages = conversation.messages;
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  if (messages.size() == (has_system ? 2 : 1)) conversation.messages.back().role = "user";
   return conversation;
 }
 
@@ -147,6 +149,12 @@ std::optional<std::vector<GroupText>> texts_of_group(GroupRow row, const GroupFo
     *detail = fmt::format("{} positive, {} negative", row.positives.size(), row.negatives.size());
     return std::nullopt;
   }
+  if (form.texts == GroupForm::Texts::kBehindAnchor &&
+      std::holds_alternative<TokenRow>(row.anchor.text)) {
+    *reason = "a query of token ids cannot be put before a document";
+    *detail = "\"input_ids\"";
+    return std::nullopt;
+  }
   const std::optional<float> label = number_of_label(row.label, form.label);
   if (!label) {
     *reason = "the label is none of this training";
@@ -182,6 +190,28 @@ std::vector<int32_t> ids_of_embedded_text(const LabelledRow& row, const text::To
   if (!conversation || encoder) return ids_of_text(row, tokenizer, encoder);
   std::vector<int32_t> ids;
   tokenizer->encode_append(text_with_system(*conversation), true, ids);
+  return ids;
+}
+
+std::vector<int32_t> cut_plain_text(const LabelledRow& row, const text::Tokenizer& tokenizer,
+                                    std::span<const int32_t> whole, int64_t most, bool keeps_end) {
+  std::vector<int32_t> bare;
+  tokenizer.encode_append(text_with_system(std::get<text::Conversation>(row.text)), false, bare);
+  const auto found = std::search(whole.begin(), whole.end(), bare.begin(), bare.end());
+  const int64_t kept = most - (std::ssize(whole) - std::ssize(bare));
+  const bool fits_around = found != whole.end() && kept >= 1;
+  // What stands around the text takes all of the room: no rule is better than the plain one.
+  if (!fits_around) {
+    const auto size = static_cast<size_t>(most);
+    const auto some = keeps_end ? whole.last(size) : whole.first(size);
+    return {some.begin(), some.end()};
+  }
+  std::vector<int32_t> ids(whole.begin(), found);
+  const auto inside = std::span(bare);
+  const auto some =
+      keeps_end ? inside.last(static_cast<size_t>(kept)) : inside.first(static_cast<size_t>(kept));
+  ids.insert(ids.end(), some.begin(), some.end());
+  ids.insert(ids.end(), found + std::ssize(bare), whole.end());
   return ids;
 }
 

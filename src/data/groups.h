@@ -65,6 +65,13 @@ std::optional<std::vector<GroupText>> texts_of_group(GroupRow row, const GroupFo
 std::vector<int32_t> ids_of_embedded_text(const LabelledRow& row, const text::Tokenizer* tokenizer,
                                           const text::ChatEncoder* encoder);
 
+/// What is left of `whole`, the ids of a text that is embedded without a template, in `most`: its
+/// beginning, or with keeps_end its end, between the tokenizer's special tokens. These stay, as in
+/// sentence-transformers: the vector is the hidden state of the last one. REQUIRES: 1 <= most <
+/// whole.size(); the row has a conversation.
+std::vector<int32_t> cut_plain_text(const LabelledRow& row, const text::Tokenizer& tokenizer,
+                                    std::span<const int32_t> whole, int64_t most, bool keeps_end);
+
 /// A sample's stream that says what its segments are: of each its length, its role and the bits of
 /// its label.
 std::vector<int32_t> group_record(std::span<const int64_t> lengths,

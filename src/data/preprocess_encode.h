@@ -186,6 +186,7 @@ class RowEncoder {
   bool encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const;
   bool append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const;
   std::vector<int32_t> ids_of_pair(const LabelledRow& pair, const text::ChatEncoder* encoder) const;
+  bool encode_text_of_group(const LabelledRow& text, Pieces* pieces, RowEvent* event) const;
   bool append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent* event) const;
   bool append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const;
 

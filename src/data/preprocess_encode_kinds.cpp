@@ -267,35 +267,51 @@ std::vector<int32_t> RowEncoder::ids_of_pair(const LabelledRow& pair,
                         most);
 }
 
+/// The tokens of one text, cut. False: the row is to be dropped.
+bool RowEncoder::encode_text_of_group(const LabelledRow& text, Pieces* pieces,
+                                      RowEvent* event) const {
+  const GroupForm& form = settings_.group_form;
+  const text::ChatEncoder* encoder = form.without_template ? nullptr : settings_.chat_encoder.get();
+  const auto* tokens = std::get_if<TokenRow>(&text.text);
+  if (tokens && !check_vocabulary(*tokens, event)) return false;
+  try {
+    pieces->ids = form.texts == GroupForm::Texts::kBehindAnchor
+                      ? ids_of_pair(text, encoder)
+                      : ids_of_embedded_text(text, settings_.tokenizer.get(), encoder);
+  } catch (const text::UnrankablePair& error) {
+    event->reason = error.reason();
+    event->detail = error.what();
+    return false;
+  } catch (const DataError& error) {
+    event->reason = "the chat template cannot render it";
+    event->detail = error.what();
+    return false;
+  }
+  if (pieces->ids.empty()) {
+    event->reason = "a text without a token";
+    return false;
+  }
+  const std::vector<int32_t> whole = pieces->ids;
+  if (!cut(pieces, event)) return false;
+  const bool is_cut_plainly = pieces->ids.size() < whole.size() && !encoder && !tokens;
+  if (is_cut_plainly)
+    pieces->ids = cut_plain_text(text, *settings_.tokenizer, whole, std::ssize(pieces->ids),
+                                 settings_.truncation == Truncation::kLeft);
+  return true;
+}
+
 bool RowEncoder::append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const {
   const GroupForm& form = settings_.group_form;
   constexpr uint64_t kSeed = 42;  // ms-swift's
   draw_texts(form, mix64(mix64(kSeed, event->file), static_cast<uint64_t>(event->index)), &row);
   const auto texts = texts_of_group(std::move(row), form, &event->reason, &event->detail);
   if (!texts) return false;
-  const text::ChatEncoder* encoder = form.without_template ? nullptr : settings_.chat_encoder.get();
   std::vector<int32_t> all;
   std::vector<int64_t> lengths;
   std::vector<GroupMember> members;
   for (const GroupText& text : *texts) {
     Pieces pieces;
-    if (const auto* tokens = std::get_if<TokenRow>(&text.text.text)) {
-      if (!check_vocabulary(*tokens, event)) return false;
-    }
-    try {
-      pieces.ids = form.texts == GroupForm::Texts::kBehindAnchor
-                       ? ids_of_pair(text.text, encoder)
-                       : ids_of_embedded_text(text.text, settings_.tokenizer.get(), encoder);
-    } catch (const DataError& error) {
-      event->reason = "the chat template cannot render it";
-      event->detail = error.what();
-      return false;
-    }
-    if (pieces.ids.empty()) {
-      event->reason = "a text without a token";
-      return false;
-    }
-    if (!cut(&pieces, event)) return false;
+    if (!encode_text_of_group(text.text, &pieces, event)) return false;
     all.insert(all.end(), pieces.ids.begin(), pieces.ids.end());
     lengths.push_back(std::ssize(pieces.ids));
     members.push_back(text.member);

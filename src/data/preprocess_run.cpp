@@ -27,6 +27,8 @@ namespace {
 
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
 constexpr int kContentVersion = 4;
+/// The same of rows with several texts.
+constexpr int kGroupRules = 1;
 
 using Clock = std::chrono::steady_clock;
 
@@ -397,7 +399,8 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
                              settings.label_form.without_template};
     const GroupForm& form = settings.group_form;
     if (settings.sample_kind == SampleKind::kGroups)
-      parts["group_form"] = {static_cast<int>(form.texts),
+      parts["group_form"] = {kGroupRules,
+                             static_cast<int>(form.texts),
                              static_cast<int>(form.label),
                              form.without_template,
                              form.max_positives,

@@ -1,5 +1,6 @@
 #include "serve/embedding_answer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -24,10 +25,11 @@ std::vector<float> normalised(std::vector<float> values) {
 }  // namespace
 
 EmbeddingAnswer::EmbeddingAnswer(http::ExchangePtr exchange, api::AnswerHead head, bool in_base64,
-                                 std::vector<int64_t> prompt_tokens)
+                                 size_t size, std::vector<int64_t> prompt_tokens)
     : exchange_(std::move(exchange)),
       head_(std::move(head)),
       in_base64_(in_base64),
+      size_(size),
       prompt_tokens_(std::move(prompt_tokens)),
       vectors_(prompt_tokens_.size()) {}
 
@@ -38,7 +40,9 @@ Heard EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output
     on_failed(why, blame_for(why));
     return Heard::kAll;
   }
-  vectors_[index] = normalised(output.embedding);
+  std::vector<float> numbers = output.embedding;
+  if (size_ > 0) numbers.resize(std::min(size_, numbers.size()));
+  vectors_[index] = normalised(std::move(numbers));
   if (++num_over_ < vectors_.size()) return Heard::kMore;
   is_over_ = true;
   // Thousands of vectors are megabytes of text, for which no stream is to wait.

@@ -1,9 +1,12 @@
 #include "serve/numbers_answer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "api/refusal.h"
+#include "base/error.h"
 #include "serve/answer.h"
 
 namespace danlu::serve {
@@ -24,6 +27,11 @@ Heard NumbersAnswer::on_output(size_t index, const infer::EngineOutput& output) 
     return Heard::kAll;
   }
   numbers_[index] = numbers_of_(output.embedding);
+  if (!std::all_of(numbers_[index].begin(), numbers_[index].end(),
+                   [](double number) { return std::isfinite(number); })) {
+    on_failed(NumericError("the model's score is no number"), Blame::kServer);
+    return Heard::kAll;
+  }
   if (++num_over_ < numbers_.size()) return Heard::kMore;
   is_over_ = true;
   exchange_->respond_with(

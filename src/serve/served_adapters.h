@@ -12,10 +12,18 @@
 
 namespace danlu::serve {
 
+/// How texts become vectors.
+struct TextVectors {
+  infer::Pooling pooling = infer::Pooling::kLast;
+  bool by_template = false;         ///< a text is a user's message; false: it stands for itself
+  std::vector<int64_t> sizes = {};  ///< to which vectors may be cut (Matryoshka), ascending
+};
+
 /// Words of conversations with an adapter, in place of the base model's.
 struct AdapterPrompt {
   std::string system = {};                   ///< where a conversation has no system message
   Json template_arguments = Json::object();  ///< where a request does not say
+  std::optional<TextVectors> vectors = {};   ///< nullopt: as the base model makes them
 };
 
 struct ServedAdapter {

@@ -1,6 +1,7 @@
 #include "serve/served_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -275,15 +276,16 @@ std::vector<text::TokenId> ServedModel::tokenize(const api::TokenizeRequest& req
 }
 
 std::vector<text::TokenId> ServedModel::embedded_tokens(const api::EmbeddingRequest& wish,
-                                                        const std::string& text) const {
+                                                        const std::string& text,
+                                                        const text::ChatEncoder* encoder,
+                                                        const std::string& system) const {
   refuse_long_text(text.size(), wish.truncate_prompt, "input");
   const auto most = most_tokens(wish.truncate_prompt, /*for_answer=*/0);
-  if (model_.embeds_by_template && model_.encoder) {
+  if (encoder) {
     const auto asked = [&](const std::string& said) {
       text::Conversation conversation;
       conversation.messages.push_back({"user", said});
-      return of_messages(
-          [&] { return model_.encoder->encode_prompt(with_system(conversation, model_.system)); });
+      return of_messages([&] { return encoder->encode_prompt(with_system(conversation, system)); });
     };
     std::vector<text::TokenId> ids = asked(text);
     const int64_t excess = std::ssize(ids) - most.value_or(std::ssize(ids));
@@ -298,12 +300,17 @@ std::vector<text::TokenId> ServedModel::embedded_tokens(const api::EmbeddingRequ
 
 std::vector<infer::EngineRequest> ServedModel::embedding_requests(
     const api::EmbeddingRequest& wish) const {
+  const infer::AdapterPtr adapter = adapter_named(wish.model);
+  const AdapterPrompt own = prompt_of(wish.model);
+  const TextVectors how = own.vectors.value_or(model_.vectors);
+  const auto encoder =
+      how.by_template && model_.encoder ? encoder_for(own.template_arguments, nullptr) : nullptr;
   std::vector<infer::EngineRequest> requests;
   for (const api::Prompt& input : wish.inputs) {
     infer::EngineRequest& one = requests.emplace_back();
     std::vector<text::TokenId>& ids = one.request.prompt;
     if (const auto* text = std::get_if<std::string>(&input)) {
-      ids = embedded_tokens(wish, *text);
+      ids = embedded_tokens(wish, *text, encoder.get(), own.system);
     } else {
       ids = std::get<std::vector<text::TokenId>>(input);
       check_ids(ids, "input");
@@ -313,11 +320,30 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
                &one.request);
     require_length(ids, "input");
     one.request.max_new_tokens = 0;
-    one.pooling = model_.pooling;
+    one.pooling = how.pooling;
     one.priority = wish.priority;
-    one.adapter = adapter_named(wish.model);
+    one.adapter = adapter;
   }
   return requests;
+}
+
+size_t ServedModel::vector_size(const api::EmbeddingRequest& wish) const {
+  require_name(wish.model);
+  if (!wish.dimensions || wish.dimensions == model_.vector_size) return 0;
+  const std::vector<int64_t> sizes = prompt_of(wish.model).vectors.value_or(model_.vectors).sizes;
+  if (sizes.empty()) {
+    throw api::Refusal(
+        "'dimensions': this model's vectors have one length, and parts of them mean "
+        "nothing",
+        "dimensions");
+  }
+  if (std::count(sizes.begin(), sizes.end(), *wish.dimensions) == 0) {
+    throw api::Refusal(
+        fmt::format("'dimensions': this model's vectors may be cut to {} numbers, got {}",
+                    fmt::join(sizes, ", "), *wish.dimensions),
+        "dimensions");
+  }
+  return static_cast<size_t>(*wish.dimensions);
 }
 
 void ServedModel::require_length(const std::vector<text::TokenId>& ids, const char* param) const {

@@ -77,11 +77,11 @@ struct ModelDescription {
   bool splits_reasoning = true;
   int64_t created_s = 0;
   std::vector<ServedAdapter> adapters = {};
-  LoadAdapter load_adapter = {};                   ///< empty: adapters are not loaded while serving
-  infer::Pooling pooling = infer::Pooling::kLast;  ///< of embeddings
-  bool embeds_by_template = false;                 ///< a text that is embedded is a user's message
-  std::optional<Ranking> ranking = {};             ///< empty: it ranks nothing
-  std::optional<Judging> judging = {};             ///< empty: it judges no texts
+  LoadAdapter load_adapter = {};        ///< empty: adapters are not loaded while serving
+  TextVectors vectors = {};             ///< of embeddings
+  int64_t vector_size = 0;              ///< numbers of a whole vector; 0: not known
+  std::optional<Ranking> ranking = {};  ///< empty: it ranks nothing
+  std::optional<Judging> judging = {};  ///< empty: it judges no texts
   bool completes = true;  ///< false: it has no head of the vocabulary, and gives numbers alone
 };
 
@@ -117,6 +117,9 @@ class ServedModel {
   std::vector<text::TokenId> tokenize(const api::TokenizeRequest& request) const;
   /// One request for each input.
   std::vector<infer::EngineRequest> embedding_requests(const api::EmbeddingRequest& request) const;
+  /// To how many numbers the request's vectors are cut; 0: they stay whole. Errors: Refusal for a
+  /// size that the model or adapter was not trained for.
+  size_t vector_size(const api::EmbeddingRequest& request) const;
   /// One request for each pair. Errors: Refusal where the model does not rank.
   std::vector<infer::EngineRequest> rank_requests(const api::RankRequest& request) const;
   /// One request for each text. Errors: Refusal where the model judges none.
@@ -147,9 +150,12 @@ class ServedModel {
   /// Cuts the prompt to so many, at its end (keeps_beginning) or its beginning.
   void fit_prompt(const std::optional<int64_t>& most, bool keeps_beginning,
                   infer::Request* request) const;
-  /// A text that becomes a vector, as ids.
+  /// A text that becomes a vector, as ids. encoder: of the model or adapter, whose messages are
+  /// `system` and the text; null: it stands as it is.
   std::vector<text::TokenId> embedded_tokens(const api::EmbeddingRequest& request,
-                                             const std::string& text) const;
+                                             const std::string& text,
+                                             const text::ChatEncoder* encoder,
+                                             const std::string& system) const;
   std::vector<text::TokenId> judged_tokens(
       const std::variant<std::string, std::vector<text::TokenId>, text::Conversation>& input,
       const std::optional<int64_t>& truncate) const;

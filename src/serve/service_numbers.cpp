@@ -31,18 +31,13 @@ void Service::embed(const http::ExchangePtr& exchange) {
   const api::EmbeddingRequest wish =
       api::read_embedding_request(api::parse_body(exchange->request().body), settings_.limits);
   warn_of_unread(wish.unread);
-  if (wish.dimensions) {
-    throw api::Refusal(
-        "'dimensions': this model's vectors have one length, and parts of them mean "
-        "nothing",
-        "dimensions");
-  }
+  const size_t size = model_.vector_size(wish);
   std::vector<infer::EngineRequest> requests = model_.embedding_requests(wish);
   std::vector<int64_t> tokens = prompt_lengths(requests);
   submit(exchange, std::move(requests),
          std::make_shared<EmbeddingAnswer>(exchange,
                                            head_of(*exchange, wish.model, wish.request_id, "embd-"),
-                                           wish.in_base64, std::move(tokens)));
+                                           wish.in_base64, size, std::move(tokens)));
 }
 
 void Service::rerank(const http::ExchangePtr& exchange) {

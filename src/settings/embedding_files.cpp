@@ -1,10 +1,13 @@
 #include "settings/embedding_files.h"
 
+#include <algorithm>
+#include <charconv>
 #include <initializer_list>
 #include <string>
 
 #include "base/file.h"
 #include "base/lower_case.h"
+#include "data/formats/columns.h"
 #include "text/template_record.h"
 
 namespace danlu::settings {
@@ -50,12 +53,27 @@ bool is_embedding_record(const Json& record) {
   return lower_case(text::recorded_text(record, "task_type")) == "embedding";
 }
 
+std::vector<int64_t> recorded_sizes(const Json& record) {
+  std::vector<int64_t> sizes;
+  const auto given = record.find("mrl_dims");
+  if (given == record.end()) return sizes;
+  const Json wanted = data::parse_if_text(*given).value_or(nullptr);
+  if (!wanted.is_object()) return sizes;
+  for (const auto& [name, weight] : wanted.items()) {
+    int64_t size = 0;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data(), end, size);
+    if (read.ec == std::errc() && read.ptr == end && size > 0) sizes.push_back(size);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
 std::optional<bool> embedded_by_template(const fs::path& model) {
   std::error_code unknown;
   if (!model.empty() && fs::is_directory(model, unknown)) {
     const Json record = text::read_record(model);
-    if (is_embedding_record(record))
-      return json_get<bool>(record, "use_chat_template").value_or(true);
+    if (is_embedding_record(record)) return !text::was_plain(record);
   }
   if (has_sentence_files(model)) return false;
   return std::nullopt;

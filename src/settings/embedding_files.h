@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "base/json.h"
 
@@ -18,6 +19,9 @@ std::optional<RecordedPooling> recorded_pooling(const std::filesystem::path& mod
 
 /// Whether a run's args.json is of a training of vectors.
 bool is_embedding_record(const Json& record);
+
+/// The sizes to which its vectors may be cut (--mrl_dims), ascending; empty: it learnt none.
+std::vector<int64_t> recorded_sizes(const Json& record);
 
 /// Whether the model embeds conversations as its template writes them: as the record of its
 /// training says, else not where it has sentence-transformers' files, which embed texts as they

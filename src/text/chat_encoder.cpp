@@ -32,6 +32,13 @@ class EncoderByTools final : public ChatEncoder {
   EncodedConversation encode(const Conversation& conversation) const override {
     return encoder_of(conversation).encode(conversation);
   }
+  EncodedConversation encode_all_answers(Conversation conversation) const override {
+    const ChatEncoder& encoder = encoder_of(conversation);
+    return encoder.encode_all_answers(std::move(conversation));
+  }
+  std::vector<TokenId> encode_ids(const Conversation& conversation) const override {
+    return encoder_of(conversation).encode_ids(conversation);
+  }
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     return encoder_of(conversation).encode_prompt(conversation);
   }
@@ -151,6 +158,10 @@ std::vector<std::string> ChatEncoder::names(const std::filesystem::path& templat
 EncodedConversation ChatEncoder::encode_all_answers(Conversation conversation) const {
   for (Message& message : conversation.messages) message.train = true;
   return encode(conversation);
+}
+
+std::vector<TokenId> ChatEncoder::encode_ids(const Conversation& conversation) const {
+  return encode(conversation).ids;
 }
 
 Conversation parse_conversation(const Json& json, const std::string& origin) {

@@ -98,6 +98,9 @@ class ChatEncoder {
   virtual EncodedConversation encode(const Conversation& conversation) const = 0;
   /// The same ids with every answer as a target, whatever is to be learnt: where its turns part.
   virtual EncodedConversation encode_all_answers(Conversation conversation) const;
+  /// The same ids alone, where nobody asks what of them is a target: a conversation whose answers
+  /// cannot be told apart has them, too.
+  virtual std::vector<TokenId> encode_ids(const Conversation& conversation) const;
   /// Ids up to where the assistant's answer begins. The last message must not be the assistant's.
   virtual std::vector<TokenId> encode_prompt(const Conversation& conversation) const = 0;
   /// A query and a document (text/query_and_document.h) as a model sees them that judges how well

@@ -43,19 +43,25 @@ class JinjaEncoder final : public ChatEncoder {
   }
 
   EncodedConversation encode(const Conversation& conversation) const override {
-    Session session(*this, conversation);
-    if (std::none_of(conversation.messages.begin(), conversation.messages.end(),
-                     [](const Message& m) { return m.role == "assistant"; })) {
-      throw DataError(tr("the conversation has no message of the assistant"));
-    }
-    require_calls_written(conversation);
-    const jinja::Rendered full = session.render(session.messages, false);
-    const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
-    tell_of_thoughts_left_out(conversation, full.text);
-    EncodedConversation result;
-    tokenizer_->encode_append(full.text, false, result.ids);
-    result.labels = mask_labels(*tokenizer_, special_, full.text, result.ids, spans);
+    std::string text;
+    EncodedConversation result = encoded(conversation, &text);
+    tell_of_thoughts_left_out(conversation, text);
     return result;
+  }
+
+  /// Asked for where turns part, which is not what is learnt: nothing is told of that.
+  EncodedConversation encode_all_answers(Conversation conversation) const override {
+    for (Message& message : conversation.messages) message.train = true;
+    std::string text;
+    return encoded(conversation, &text);
+  }
+
+  std::vector<TokenId> encode_ids(const Conversation& conversation) const override {
+    require_answer(conversation);
+    require_calls_written(conversation);
+    const std::string text = render(conversation, false);
+    tell_of_thoughts_left_out(conversation, text);
+    return tokenizer_->encode(text, false);
   }
 
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
@@ -161,6 +167,27 @@ class JinjaEncoder final : public ChatEncoder {
     /// One for all renderings: at midnight they would differ by more than their messages.
     const std::time_t now = std::time(nullptr);
   };
+
+  static void require_answer(const Conversation& conversation) {
+    if (std::any_of(conversation.messages.begin(), conversation.messages.end(),
+                    [](const Message& m) { return m.role == "assistant"; }))
+      return;
+    throw DataError(tr("the conversation has no message of the assistant"));
+  }
+
+  /// text: becomes what the template writes.
+  EncodedConversation encoded(const Conversation& conversation, std::string* text) const {
+    Session session(*this, conversation);
+    require_answer(conversation);
+    require_calls_written(conversation);
+    jinja::Rendered full = session.render(session.messages, false);
+    const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
+    EncodedConversation result;
+    tokenizer_->encode_append(full.text, false, result.ids);
+    result.labels = mask_labels(*tokenizer_, special_, full.text, result.ids, spans);
+    *text = std::move(full.text);
+    return result;
+  }
 
   std::vector<ByteSpan> answer_spans(const Session& session, const Conversation& conversation,
                                      const jinja::Rendered& full) const {
@@ -335,7 +362,7 @@ class JinjaEncoder final : public ChatEncoder {
   mutable std::atomic<bool> thoughts_told_{false};
   Json arguments_;
   SpecialIndex special_;
-  bool knows_calls_;  ///< the template speaks of tool_calls
+  bool knows_calls_;                      ///< the template speaks of tool_calls
   std::set<std::string> roles_in_parts_;  ///< whose texts the template wants as lists of parts
   bool hides_users_ = false;
   uint64_t hash_ = 0;

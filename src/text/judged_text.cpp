@@ -12,7 +12,7 @@ std::vector<TokenId> judged_ids(const Conversation& conversation, const Tokenize
   }
   const bool is_answered =
       !conversation.messages.empty() && conversation.messages.back().role == "assistant";
-  return is_answered ? encoder->encode(conversation).ids : encoder->encode_prompt(conversation);
+  return is_answered ? encoder->encode_ids(conversation) : encoder->encode_prompt(conversation);
 }
 
 }  // namespace danlu::text

@@ -7,6 +7,11 @@
 #include "base/error.h"
 
 namespace danlu::text {
+namespace {
+
+constexpr const char* kNoPair = "no query with one document";
+
+}  // namespace
 
 Conversation conversation_of(const QueryAndDocument& pair) {
   Conversation conversation;
@@ -24,12 +29,13 @@ QueryAndDocument query_and_document(const Conversation& pair) {
   const bool is_pair = messages.size() == first + 2 && messages[first].role == "user" &&
                        messages[first + 1].role == "assistant";
   if (!is_pair) {
-    throw DataError(
-        tr("a pair that is ranked is a message of the user, the query, and one of the "
-           "assistant, the document"));
+    throw UnrankablePair(
+        kNoPair, tr("a pair that is ranked is a message of the user, the query, and one of the "
+                    "assistant, the document"));
   }
   for (const Message& message : messages) {
-    if (!message.media.empty()) throw DataError(tr("pairs that are ranked have no pictures"));
+    if (!message.media.empty())
+      throw UnrankablePair(kNoPair, tr("pairs that are ranked have no pictures"));
   }
   if (has_system) parts.instruction = messages.front().content;
   parts.query = messages[first].content;
@@ -38,7 +44,7 @@ QueryAndDocument query_and_document(const Conversation& pair) {
 }
 
 std::vector<TokenId> ChatEncoder::encode_pair(const Conversation& pair) const {
-  return encode(pair).ids;
+  return encode_ids(pair);
 }
 
 namespace {
@@ -70,7 +76,8 @@ std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokeniz
   while (std::ssize(ids) > most) {
     std::vector<TokenId> kept = tokenizer.encode(document, /*add_special=*/false);
     if (kept.empty() || most_kept == 0) {
-      throw DataError(
+      throw UnrankablePair(
+          "the query alone is too long",
           tr("{} tokens have no room for the query alone, which makes {}", most, ids.size()));
     }
     const auto excess = std::ssize(ids) - most;

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "base/error.h"
 #include "text/conversation.h"
 
 namespace danlu::text {
@@ -11,16 +12,28 @@ struct QueryAndDocument {
   std::string query = {}, document = {};
 };
 
+/// A pair that no id says anything of.
+class UnrankablePair : public DataError {
+ public:
+  /// reason: one that rows are counted by.
+  UnrankablePair(const char* reason, const std::string& message)
+      : DataError(message), reason_(reason) {}
+  const char* reason() const { return reason_; }
+
+ private:
+  const char* reason_;
+};
+
 /// As messages: the instruction is the system's, the query the user's, the document the
 /// assistant's.
 Conversation conversation_of(const QueryAndDocument& pair);
-/// Errors: DataError for other messages, or for pictures.
+/// Errors: UnrankablePair for other messages, or for pictures.
 QueryAndDocument query_and_document(const Conversation& pair);
 
 /// The ids at whose last a model says how well they go together. encoder: null for query and
 /// document as one text, with the tokenizer's special tokens. most: where it is above 0 and there
 /// are more ids, the end of the document is left out. Errors: as ChatEncoder::encode_pair;
-/// DataError where `most` ids have no room for the query alone.
+/// UnrankablePair where `most` ids have no room for the query alone.
 std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokenizer,
                               const ChatEncoder* encoder, int64_t most = 0);
 

@@ -37,6 +37,11 @@ Json read_record(const fs::path& directory) {
   throw ModelError(tr("{}: must hold a JSON object", file.string()));
 }
 
+bool was_plain(const Json& record) {
+  return recorded_text(record, "template") == kPlainTexts ||
+         !json_get<bool>(record, "use_chat_template").value_or(true);
+}
+
 fs::path directory_of_record(const fs::path& model, const fs::path& adapter) {
   return !adapter.empty() && fs::exists(adapter / kRecordFile) ? adapter : model;
 }
@@ -47,6 +52,7 @@ RecordedTemplate recorded_template(const Json& record, const fs::path& directory
   for (const char* key : {"template", "prompt_type"}) {
     if (recorded.name.empty()) recorded.name = recorded_text(record, key);
   }
+  if (recorded.name == kPlainTexts) recorded.name.clear();
   if (!recorded.is_named()) return recorded;
   if (recorded.name.ends_with(".jinja"))
     recorded.name = found_from(directory, recorded.name).string();

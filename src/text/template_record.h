@@ -18,6 +18,11 @@ Json read_record(const std::filesystem::path& directory);
 /// The text under `key`; "" where there is none.
 std::string recorded_text(const Json& record, const char* key);
 
+/// ms-swift's name for texts that are embedded as they stand: no template of conversations.
+inline constexpr const char* kPlainTexts = "qwen3_emb";
+/// Whether texts were trained without a template.
+bool was_plain(const Json& record);
+
 /// Whose record counts: the adapter's if it has one, else the model's. `adapter` may be empty.
 std::filesystem::path directory_of_record(const std::filesystem::path& model,
                                           const std::filesystem::path& adapter);

@@ -50,6 +50,9 @@ class TrainedPartEncoder final : public ChatEncoder {
   EncodedConversation encode_all_answers(Conversation conversation) const override {
     return inner_->encode_all_answers(std::move(conversation));
   }
+  std::vector<TokenId> encode_ids(const Conversation& conversation) const override {
+    return inner_->encode_ids(conversation);
+  }
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     return inner_->encode_prompt(conversation);
   }
@@ -93,17 +96,23 @@ class TrainedPartEncoder final : public ChatEncoder {
   }
 
   EncodedConversation encode_all(Conversation conversation) const {
-    bool leaves_out = false;
-    for (Message& message : conversation.messages) {
-      if (message.role != "assistant") continue;
-      message.train = message.train_is_said && !message.train;
-      leaves_out = leaves_out || message.train;
+    const auto is_left_out = [](const Message& message) {
+      return message.role == "assistant" && message.train_is_said && !message.train;
+    };
+    EncodedConversation all;
+    if (std::none_of(conversation.messages.begin(), conversation.messages.end(), is_left_out)) {
+      // All of it is learnt, wherever answers begin.
+      for (Message& message : conversation.messages) message.train = true;
+      all.ids = inner_->encode_ids(conversation);
+      all.labels = all.ids;
+      return all;
     }
+    for (Message& message : conversation.messages)
+      if (message.role == "assistant") message.train = is_left_out(message);
     // The targets of this conversation are what the row wants left out of the other's.
-    EncodedConversation all =
-        leaves_out ? inner_->encode(conversation) : inner_->encode_all_answers(conversation);
+    all = inner_->encode(conversation);
     for (size_t i = 0; i < all.ids.size(); ++i)
-      all.labels[i] = leaves_out && all.labels[i] != kIgnoreLabel ? kIgnoreLabel : all.ids[i];
+      all.labels[i] = all.labels[i] == kIgnoreLabel ? all.ids[i] : kIgnoreLabel;
     return all;
   }
 

@@ -73,7 +73,7 @@ int64_t publish(Run& run) {
 RunSummary summarise(const Run& run) {
   RunSummary summary;
   summary.steps = run.state.step;
-  summary.samples = run.stream.consumed();
+  summary.samples = run.stream.num_trained();
   summary.tokens = run.state.tokens_seen;
   summary.skipped_steps = run.state.skipped_steps;
   summary.train_seconds = run.progress.train_seconds;

@@ -98,22 +98,34 @@ class EmbeddingLines : public PreferenceLines {
     for (size_t i = 0; i < a.size(); ++i)
       for (size_t j = 0; j < a[i].size(); ++j) EXPECT_NEAR(a[i][j], b[i][j], tolerance);
   }
-  /// What a server of the model gives for the texts of rows.
-  Vectors served(const std::vector<std::string>& model, const std::string& data) const {
-    std::vector<std::string> words = {model[0], (*this / model[1]).string()};
-    words.insert(words.end(), {"--dtype", "fp32", "--task_type", "embedding"});
+  static RawResponse answer_of(const ServedProgram& server, const Json& body) {
+    RawClient client(server.port());
+    client.send(raw_request("POST", "/v1/embeddings", body.dump()));
+    return client.response();
+  }
+  /// What a server gives for the texts of rows. more: of the body.
+  Vectors served_by(const ServedProgram& server, const std::string& data,
+                    const Json& more = Json::object()) const {
     Json texts = Json::array();
     std::ifstream file(*this / data);
     for (std::string text; std::getline(file, text);)
       texts.push_back(Json::parse(text).at("query"));
-    const ServedProgram server(words);
-    RawClient client(server.port());
-    client.send(raw_request("POST", "/v1/embeddings", Json{{"input", texts}}.dump()));
-    const Json answer = Json::parse(client.response().body);
+    Json body{{"input", texts}};
+    body.update(more);
+    const Json answer = Json::parse(answer_of(server, body).body);
     Vectors found;
     for (const Json& one : answer.at("data"))
       found.push_back(one.at("embedding").get<std::vector<double>>());
     return found;
+  }
+  Vectors served(const std::vector<std::string>& model, const std::string& data) const {
+    const ServedProgram server(
+        {model[0], (*this / model[1]).string(), "--dtype", "fp32", "--task_type", "embedding"});
+    return served_by(server, data);
+  }
+  /// Texts as they stand.
+  Vectors plain(const std::string& data) const {
+    return vectors({"--model", good("model").string(), "--task_type", "embedding", "--raw"}, data);
   }
 };
 
@@ -145,7 +157,67 @@ TEST_F(EmbeddingLines, TextsThatNoRowHasFindTheirOwnAfterATraining) {
               vectors({"--model", "out"}, "questions.jsonl"), 1e-5);
   EXPECT_THAT(ok({"infer", "--model", "out", "--prompt", "cats"}).out,
               HasSubstr("[VECTOR] 32 numbers: "));
-  expect_error(run({"infer", "--model", "out"}), 2, {"does not chat"});
+  expect_error(run({"infer", "--model", "out"}), 2, {"does not chat", "--task_type causal_lm"});
+}
+
+TEST_F(EmbeddingLines, AdaptersBesideAModelMakeVectorsAsTheyWereTrained) {
+  ok(embedding("rows.jsonl", "out",
+               {"--lora_rank", "4", "--lr", "1e-2", "--mrl_dims", R"({"8": 1, "16": 0.5})"}));
+  const Vectors adapted = vectors({"--adapters", "out"}, "questions.jsonl");
+  const std::string named = "vec=" + (*this / "out").string();
+  for (const bool names_base : {true, false}) {
+    SCOPED_TRACE(names_base);
+    std::vector<std::string> words = {"--adapters", named, "--dtype", "fp32"};
+    if (names_base) words.insert(words.end(), {"--model", good("model").string()});
+    const ServedProgram server(words);
+    expect_near(served_by(server, "questions.jsonl", {{"model", "vec"}}), adapted, 1e-4);
+    expect_near(served_by(server, "questions.jsonl"), plain("questions.jsonl"), 1e-4);
+    if (!names_base) continue;
+    // What was learnt of a cut vector is asked for.
+    const Vectors cut = served_by(server, "questions.jsonl", {{"model", "vec"}, {"dimensions", 8}});
+    for (size_t i = 0; i < cut.size(); ++i) {
+      ASSERT_EQ(cut[i].size(), 8u);
+      const std::vector<double> head(adapted[i].begin(), adapted[i].begin() + 8);
+      EXPECT_NEAR(cosine(cut[i], cut[i]), 1, 1e-5);
+      EXPECT_NEAR(cosine(cut[i], head), std::sqrt(cosine(head, head)), 1e-4);
+    }
+    const RawResponse other =
+        answer_of(server, {{"model", "vec"}, {"input", "a"}, {"dimensions", 9}});
+    EXPECT_EQ(other.status, 400);
+    EXPECT_THAT(other.body, HasSubstr("8, 16 numbers"));
+    EXPECT_EQ(answer_of(server, {{"input", "a"}, {"dimensions", 8}}).status, 400);
+  }
+}
+
+TEST_F(EmbeddingLines, WhatMakesVectorsIsReadAlikeByInferAndServe) {
+  const std::string model = good("model").string();
+  // Called one that embeds: by its template.
+  const Vectors written =
+      vectors({"--model", model, "--task_type", "embedding"}, "questions.jsonl");
+  EXPECT_LT(cosine(written[0], plain("questions.jsonl")[0]), 0.999);
+  const std::vector<std::string> words = {"--model",   model,     "--task_type",
+                                          "embedding", "--dtype", "fp32"};
+  expect_near(served_by(ServedProgram(words), "questions.jsonl"), written, 1e-4);
+  // A run of ms-swift, whose template of vectors writes no conversation.
+  copy_model("swift");
+  write("swift/args.json", R"({"task_type": "embedding", "template": "qwen3_emb",)"
+                           R"( "use_chat_template": true, "model_type": "qwen2"})");
+  expect_near(vectors({"--model", "swift"}, "questions.jsonl"), plain("questions.jsonl"), 1e-5);
+  expect_near(served({"--model", "swift"}, "questions.jsonl"), plain("questions.jsonl"), 1e-4);
+  expect_near(vectors({"--model", model, "--task_type", "embedding", "--template", "qwen3_emb"},
+                      "questions.jsonl"),
+              plain("questions.jsonl"), 1e-5);
+  std::vector<std::string> plainly = words;
+  plainly.insert(plainly.end(), {"--template", "qwen3_emb"});
+  expect_near(served_by(ServedProgram(plainly), "questions.jsonl"), plain("questions.jsonl"), 1e-4);
+}
+
+TEST_F(EmbeddingLines, SamplesThatNoEpochHasAreNotReported) {
+  ok(embedding("rows.jsonl", "out",
+               {"--val_ratio", "0", "--eval_steps", "100", "--batch_size", "5",
+                "--global_batch_size", "5", "--max_steps", "9", "--dataloader_drop_last", "true"}));
+  EXPECT_EQ(Json::parse(content_of(*this / "out" / "all_results.json")).at("train_samples"), 45)
+      << "of 48";
 }
 
 TEST_F(EmbeddingLines, AdaptersAreMergedAndReadTextsAsTheyWereTrained) {
@@ -200,6 +272,10 @@ TEST_F(EmbeddingLines, WhatIsWrongWithALineIsSaidBeforeAStep) {
       run(line({"rlhf", "--rlhf_type", "dpo", "--task_type", "embedding"}, "pairs.jsonl", "x")), 2,
       {"--task_type embedding", "--rlhf_type dpo"});
   expect_error(run(embedding("pairs.jsonl", "x")), 3, {"positive_messages"});
+  EXPECT_THAT(ok({"plan", "sft", "--model", good("model").string(), "--dataset", "rows.jsonl",
+                  "--task_type", "embedding", "--output_dir", "x", "--max_length", "64"})
+                  .err,
+              HasSubstr("each negative text has up to 64 tokens more"));
   // A run that began with another temperature names its flag.
   ok(embedding("rows.jsonl", "out", {"--tuner", "full"}));
   fs::remove(*this / "out" / "DONE");

@@ -194,11 +194,21 @@ TEST_F(Reranker, AHeadIsLearntWithAdaptersMergedAndGoneOnWith) {
   EXPECT_EQ(peft.at("modules_to_save"), Json::array({"score"}));
   const Ranked found = ranked({"--adapters", "whole"});
   EXPECT_GT(found.mrr, 0.95);
-  ok({"merge", "--adapters", "whole", "--output", "merged"});
+  EXPECT_THAT(ok({"merge", "--adapters", "whole", "--output", "merged"}).err,
+              HasSubstr("danlu serve --model merged"));
   const Json config = Json::parse(content_of(*this / "merged" / "config.json"));
   EXPECT_EQ(config.at("architectures"), Json::array({"Qwen2ForSequenceClassification"}));
   EXPECT_EQ(config.at("id2label").size(), 1u);
-  EXPECT_GT(ranked({"--model", "merged"}).mrr, 0.95);
+  // A training's flags say nothing here.
+  EXPECT_GT(ranked({"--model", "merged", "--listwise_reranker_temperature", "0.5",
+                    "--listwise_reranker_min_group_size", "3", "--max_positive_samples", "2",
+                    "--max_negative_samples", "3"})
+                .mrr,
+            0.95);
+  // What the line says of a model goes before what its head looks like.
+  expect_error(
+      run({"infer", "--model", "merged", "--task_type", "embedding", "--dataset", "held.jsonl"}), 4,
+      {"merged"});
   for (const std::vector<std::string>& model :
        {std::vector<std::string>{"--adapters", (*this / "whole").string()},
         std::vector<std::string>{"--model", (*this / "merged").string()}}) {
@@ -219,6 +229,26 @@ TEST_F(Reranker, WhatIsWrongWithALineIsSaidBeforeAStep) {
   std::vector<std::string> more = tokens();
   more.insert(more.end(), {"--target_modules", "q_proj", "lm_head"});
   expect_error(run(ranking("generative_reranker", "x", more)), 2, {"lm_head"});
+  // Adapters that were trained for something else may sit on the head.
+  write("talk.jsonl", R"({"messages": [{"role": "user", "content": "a"},)"
+                      R"( {"role": "assistant", "content": "b"}]})"
+                      "\n");
+  ok(line({"sft"}, "talk.jsonl", "talk",
+          {"--max_steps", "1", "--val_ratio", "0", "--eval_steps", "9", "--target_modules",
+           "q_proj", "lm_head", "--batch_size", "1", "--global_batch_size", "1"}));
+  std::vector<std::string> asks = tokens();
+  asks.insert(asks.end(), {"--task_type", "generative_reranker"});
+  std::vector<std::string> words = {"infer", "--adapters", "talk", "--dataset", "held.jsonl"};
+  words.insert(words.end(), asks.begin(), asks.end());
+  expect_error(run(words), 4, {"lm_head", "danlu merge"});
+  words = {"--model", good("model").string(), "--adapters", "t=" + (*this / "talk").string()};
+  words.insert(words.end(), asks.begin(), asks.end());
+  try {
+    const ServedProgram server(words);
+    ADD_FAILURE() << "their part of the head would be left out";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("lm_head"));
+  }
   expect_error(run(ranking("reranker", "x", {"--loss_type", "infonce"})), 2,
                {"infonce", "pointwise_reranker, listwise_reranker"});
   expect_error(run({"infer", "--model", good("model").string(), "--task_type", "reranker",

@@ -102,6 +102,22 @@ TEST(BatchStream, WhatFillsNoMicroBatchIsDroppedAndWhatFillsNoStepIsNot) {
   EXPECT_EQ(rank(0, 4)->next().next, 11);
 }
 
+TEST(BatchStream, SamplesThatNoStepHadAreNotCounted) {
+  const auto source = source_of({1, 1, 1, 1, 1});
+  const auto counts = [&](LastBatch policy) {
+    BatchStream stream(source, file_order(5), {.micro_batch_size = 2, .last_batch = policy});
+    std::vector<int64_t> all;
+    for (int i = 0; i < 5; ++i) {
+      stream.next();
+      all.push_back(stream.num_trained());
+    }
+    return all;
+  };
+  EXPECT_EQ(counts(LastBatch::kDrop), (std::vector<int64_t>{2, 4, 6, 8, 10}));
+  EXPECT_EQ(counts(LastBatch::kPartial), (std::vector<int64_t>{2, 4, 5, 7, 9}));
+  EXPECT_EQ(counts(LastBatch::kWrap), (std::vector<int64_t>{2, 4, 6, 8, 10}));
+}
+
 TEST(BatchStream, AnAccumulationThatIsNotFullMakesAStep) {
   const auto source = source_of(std::vector<int>(10, 1));
   BatchStream stream(source, file_order(10),

@@ -86,6 +86,9 @@ TEST(GroupRows, OfEveryLayout) {
       {R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"aa"}],)"
        R"("positive_messages":[[{"role":"system","content":"t"},{"role":"user","content":"bb"}]]})",
        "s aa|t bb|=1.0"},
+      {R"({"messages":[{"role":"user","content":"aa"}],)"
+       R"("positive_messages":[[{"role":"system","content":"t"},{"role":"assistant","content":"bb"}]]})",
+       "aa|t bb|=1.0"},
       {R"({"query":"aa","response":"bb","rejected_response":["cc","dd"]})", "aa|bb|cc,dd=1.0"},
       {R"({"query":"aa","response":"bb","rejected_response":"cc"})", "aa|bb|cc=1.0"},
       {R"({"messages":[{"role":"user","content":"aa"},{"role":"assistant","content":"bb"}],)"
@@ -113,6 +116,71 @@ TEST(GroupRows, AnswersBehindTheirAnchorAreSegmentsWithoutOne) {
       "\n");
   spec.group_form.texts = GroupForm::Texts::kBehindAnchor;
   EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("|aabb|aacc=1.0"));
+}
+
+TEST(GroupRows, ADocumentsSystemMessageWinsOverItsQuerys) {
+  const auto texts = [](GroupForm::Texts how) {
+    GroupRow row;
+    text::Conversation query, document;
+    query.messages = {{.role = "system", .content = "s"}, {.role = "user", .content = "q"}};
+    document.messages = {{.role = "system", .content = "t"}, {.role = "assistant", .content = "d"}};
+    row.anchor.text = query;
+    row.positives = {document};
+    std::string reason, detail, shown;
+    GroupForm form;
+    form.texts = how;
+    const auto all = texts_of_group(std::move(row), form, &reason, &detail);
+    EXPECT_TRUE(all) << reason;
+    if (!all) return shown;
+    for (const text::Message& message :
+         std::get<text::Conversation>(all->back().text.text).messages)
+      shown += message.role + ":" + message.content + " ";
+    return shown;
+  };
+  EXPECT_EQ(texts(GroupForm::Texts::kBehindAnchor), "system:t user:q assistant:d ");
+  EXPECT_EQ(texts(GroupForm::Texts::kApart), "system:t user:d ") << "a text by itself is asked";
+}
+
+TEST(GroupRows, AQueryOfTokenIdsIsNotLeftOutBeforeADocument) {
+  const auto reason_of = [](GroupForm::Texts how) {
+    GroupRow row;
+    row.anchor.text = TokenRow{{5, 6}, {5, 6}};
+    row.positives.emplace_back().messages.push_back({"assistant", "d"});
+    std::string reason, detail;
+    GroupForm form;
+    form.texts = how;
+    const bool is_used = texts_of_group(std::move(row), form, &reason, &detail).has_value();
+    EXPECT_EQ(is_used, reason.empty());
+    return reason;
+  };
+  EXPECT_EQ(reason_of(GroupForm::Texts::kApart), "");
+  EXPECT_THAT(reason_of(GroupForm::Texts::kBehindAnchor), HasSubstr("token ids"));
+}
+
+TEST(GroupRows, WhyAPairCannotBeRankedIsCountedAsThat) {
+  const TestDirectory directory;
+  SampleSpec spec = spec_of_rows(directory, "rows.jsonl",
+                                 R"({"query":"q","pos":["d"]})"
+                                 "\n"
+                                 R"({"query":"qqqqqqqqqq","pos":["d"]})"
+                                 "\n");
+  spec.group_form.texts = GroupForm::Texts::kBehindAnchor;
+  spec.max_length = 6;
+  spec.truncation = Truncation::kRight;
+  const TrainValSamples samples = open_or_build_samples(spec);
+  EXPECT_EQ(samples.report.rows_dropped_for("the query alone is too long"), 1);
+  EXPECT_EQ(samples.train->size(), 1);
+  SampleSpec talks = spec;
+  talks.datasets = {
+      directory
+          .write("talks.jsonl",
+                 R"({"messages":[{"role":"user","content":"q"}],"positive_messages":["d"]})"
+                 "\n"
+                 R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"},)"
+                 R"({"role":"user","content":"q"}],"positive_messages":["d"]})"
+                 "\n")
+          .string()};
+  EXPECT_EQ(open_or_build_samples(talks).report.rows_dropped_for("no query with one document"), 1);
 }
 
 TEST(GroupRows, OfMoreTextsThanAreWantedSomeAreDrawnTheSameEachTime) {
@@ -209,6 +277,14 @@ TEST(GroupRows, PicturesOfOtherTextsAreRefused) {
                    "\n");
   EXPECT_THAT(danlu::test::error_of([&] { open_or_build_samples(spec); }),
               HasSubstr("positive_images"));
+  // A table has the column for every row.
+  for (const char* empty : {"\"\"", "null", "[]", "[null, \"\"]", "\"[]\""}) {
+    const std::string row = R"({"anchor":"a","positive":"b","positive_images":)";
+    EXPECT_EQ(open_or_build_samples(spec_of_rows(directory, "empty.jsonl", row + empty + "}\n"))
+                  .train->size(),
+              1)
+        << empty;
+  }
 }
 
 TEST(GroupSamples, PacksAndBatchesKeepGroupsApart) {
@@ -251,6 +327,37 @@ TEST(GroupSamples, EachTextIsCutByItself) {
   EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("abc|uvw|=1.0", "ab|uv|=1.0"));
   spec.truncation = Truncation::kLeft;
   EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("def|xyz|=1.0", "ab|uv|=1.0"));
+}
+
+/// <s> before a text, </s> behind it.
+class EndedByteTokenizer : public ByteTokenizer {
+ public:
+  void encode_append(std::string_view text, bool add_special,
+                     std::vector<text::TokenId>& ids) const override {
+    if (add_special) ids.push_back(1);
+    ByteTokenizer::encode_append(text, false, ids);
+    if (add_special) ids.push_back(2);
+  }
+};
+
+// transformers' tokenizers cut before they put special tokens around, and so sentence-transformers.
+TEST(GroupSamples, APlainTextThatIsCutKeepsTheTokenThatItsVectorIsOf) {
+  const TestDirectory directory;
+  SampleSpec spec =
+      spec_of_rows(directory, "rows.jsonl", "{\"anchor\":\"abcdef\",\"positive\":\"uv\"}\n");
+  spec.tokenizer = std::make_shared<EndedByteTokenizer>();
+  spec.max_length = 5;
+  const auto first_text = [&](Truncation truncation, int64_t most) {
+    spec.truncation = truncation;
+    spec.max_length = most;
+    const Sample sample = open_or_build_samples(spec).train->get(0);
+    return spec.tokenizer->decode(
+        std::span(sample.ids).first(static_cast<size_t>(sample.segments.at(1))), false);
+  };
+  EXPECT_EQ(first_text(Truncation::kRight, 5), "<1>abc<2>");
+  EXPECT_EQ(first_text(Truncation::kLeft, 5), "<1>def<2>");
+  EXPECT_EQ(first_text(Truncation::kRight, 8), "<1>abcdef<2>");
+  EXPECT_EQ(first_text(Truncation::kLeft, 2), "f<2>") << "no room for a text and both";
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_F(AdaptersTest, TheyAreLoadedAndUnloadedWhileServing) {
 TEST_F(AdaptersTest, VectorsHaveLengthOneAndBothEncodings) {
   const infer::AdapterPtr a = some_adapter();
   model_.adapters = {{.name = "a", .adapter = a}};
-  model_.pooling = infer::Pooling::kMean;
+  model_.vectors.pooling = infer::Pooling::kMean;
   start();
   // The scripted engine gives [tokens, 4].
   const Json whole = post("/v1/embeddings", {{"model", "a"}, {"input", "abc"}});
@@ -131,6 +131,48 @@ TEST_F(AdaptersTest, VectorsHaveLengthOneAndBothEncodings) {
   std::memcpy(values, bytes.data(), 8);
   EXPECT_FLOAT_EQ(values[0], 0.6f);
   EXPECT_FLOAT_EQ(values[1], 0.8f);
+}
+
+TEST_F(AdaptersTest, EachMakesVectorsAsItWasTrained) {
+  TextVectors own;
+  own.by_template = true;
+  own.pooling = infer::Pooling::kMean;
+  model_.system = "base";
+  model_.adapters = {
+      {.name = "written", .adapter = some_adapter(), .prompt = {.system = "s", .vectors = own}},
+      {.name = "as base", .adapter = some_adapter()}};
+  start();
+  const auto asked = [&](const std::string& model) {
+    post("/v1/embeddings", {{"model", model}, {"input", "abc"}});
+    return model_.tokenizer->decode(last_request().request.prompt);
+  };
+  EXPECT_EQ(asked("written"), "system:s|user:abc|assistant:");
+  EXPECT_EQ(last_request().pooling, infer::Pooling::kMean);
+  EXPECT_EQ(asked("as base"), "abc");
+  EXPECT_EQ(asked("tiny"), "abc");
+  EXPECT_EQ(last_request().pooling, infer::Pooling::kLast);
+}
+
+TEST_F(AdaptersTest, VectorsAreCutToSizesThatWereLearnt) {
+  TextVectors own;
+  own.sizes = {1};
+  model_.vector_size = 2;
+  model_.adapters = {{.name = "a", .adapter = some_adapter(), .prompt = {.vectors = own}}};
+  start();
+  const auto vector = [&](const std::string& model, int64_t size, int status = 200) {
+    return post("/v1/embeddings", {{"model", model}, {"input", "abc"}, {"dimensions", size}},
+                status);
+  };
+  // [3, 4] of the scripted engine: its first number alone has length one.
+  EXPECT_EQ(vector("a", 1)["data"][0]["embedding"], Json::array({1.0}));
+  EXPECT_FLOAT_EQ(vector("a", 2)["data"][0]["embedding"][1], 0.8f) << "as whole as ever";
+  EXPECT_EQ(vector("tiny", 2)["data"][0]["embedding"].size(), 2);
+  const Json other = vector("a", 3, 400)["error"];
+  EXPECT_EQ(other["param"], "dimensions");
+  EXPECT_THAT(other["message"].get<std::string>(), HasSubstr("cut to 1 numbers, got 3"));
+  EXPECT_THAT(vector("tiny", 1, 400)["error"]["message"].get<std::string>(),
+              HasSubstr("parts of them mean nothing"));
+  EXPECT_EQ(vector("nobody", 1, 404)["error"]["param"], "model");
 }
 
 TEST_F(AdaptersTest, TextsAndIdsAreEmbeddedInTheirOrder) {

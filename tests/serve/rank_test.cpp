@@ -109,6 +109,20 @@ TEST_F(RankRoutes, TheEndOfALongDocumentIsLeftOut) {
               HasSubstr("no room"));
 }
 
+TEST_F(RankRoutes, AScoreThatIsNoNumberIsAnErrorAndNoPlace) {
+  model_.ranking->score_of = [](const std::vector<float>& hidden) {
+    return hidden[0] > 20 ? std::nan("") : double{hidden[0]};
+  };
+  const Json body = {{"query", "q"}, {"documents", {"a", "one that is longer"}}};
+  for (const char* path : {"/v1/rerank", "/v1/score"}) {
+    Json asked = body;
+    if (std::string(path) == "/v1/score") asked = {{"text_1", "q"}, {"text_2", body["documents"]}};
+    EXPECT_THAT(post(path, asked, 500)["error"]["message"].get<std::string>(),
+                HasSubstr("no number"));
+  }
+  post("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}});
+}
+
 TEST_F(RankRoutes, WhatIsWrongIsNamed) {
   const auto refused = [&](const std::string& path, const Json& body, int status = 400) {
     const Json error = post(path, body, status)["error"];

@@ -9,6 +9,7 @@
 #include "settings/objective_difference.h"
 #include "settings/option_lines.h"
 #include "settings/ranking_tokens.h"
+#include "text/template_record.h"
 
 namespace danlu::settings::options_test {
 
@@ -143,6 +144,37 @@ TEST_F(ObjectiveOptions, VectorsOfTexts) {
   EXPECT_EQ(full.freeze.size(), has_head ? 1u : 0u);
 }
 
+TEST_F(ObjectiveOptions, AHeadThatVectorsKnowNothingOfIsNotTrained) {
+  const std::vector<std::string> embedding = {"--task_type", "embedding"};
+  const bool has_head = !open_model(with("sft", embedding).model).config.tie_embeddings;
+  ASSERT_TRUE(has_head);
+  EXPECT_THAT(refusal("sft", embedding + std::vector<std::string>{"--modules_to_save", "lm_head"}),
+              HasSubstr("--modules_to_save lm_head: vectors of texts have no part"));
+  const TrainConfig freeze =
+      with("sft", embedding + std::vector<std::string>{"--tuner", "freeze",
+                                                       "--freeze_trainable_"
+                                                       "layers",
+                                                       "1", "--freeze_extra_modules", "lm_head"});
+  EXPECT_EQ(freeze.freeze.back(), "^lm_head\\.weight$") << "the last rule counts";
+  EXPECT_FALSE(with("sft", embedding + std::vector<std::string>{"--tuner", "lora"})
+                   .lora.modules_to_save.size());
+}
+
+TEST_F(ObjectiveOptions, SwiftsTemplateOfVectorsIsNone) {
+  const TrainConfig plain = with("sft", {"--task_type", "embedding", "--template", "qwen3_emb"});
+  EXPECT_FALSE(plain.data.uses_template);
+  EXPECT_EQ(plain.data.template_name, "auto");
+  EXPECT_EQ(plain.args.at("use_chat_template"), false);
+  // A run of ms-swift is gone on with as it began.
+  write_json_file(
+      directory_ / "model" / "args.json",
+      {{"task_type", "embedding"}, {"template", "qwen3_emb"}, {"use_chat_template", true}});
+  EXPECT_FALSE(with("sft", {"--task_type", "embedding"}).data.uses_template);
+  const text::RecordedTemplate recorded =
+      text::recorded_template(text::read_record(directory_ / "model"), directory_ / "model");
+  EXPECT_FALSE(recorded.is_named());
+}
+
 TEST_F(ObjectiveOptions, InfonceIsSaidByTheEnvironmentToo) {
   ::setenv("INFONCE_TEMPERATURE", "0.5", 1);
   ::setenv("INFONCE_USE_BATCH", "False", 1);
@@ -201,6 +233,12 @@ TEST_F(ObjectiveOptions, RankingFollowsSwiftsVariables) {
   EXPECT_EQ(config.most_negatives, 15);
   EXPECT_EQ(config.tokens.positive, "Yes");
   EXPECT_EQ(config.tokens.negative, "No");
+  // Lists of one document teach nothing, and every row would be dropped.
+  ::setenv("MAX_NEGATIVE_SAMPLES", "0", 1);
+  EXPECT_THAT(refusal("sft", {"--task_type", "reranker", "--loss_type", "listwise_reranker"}),
+              HasSubstr("MAX_NEGATIVE_SAMPLES"));
+  EXPECT_EQ(objective("sft", {"--task_type", "reranker"}).ranking.most_negatives, 0);
+  ::unsetenv("MAX_NEGATIVE_SAMPLES");
 }
 
 TEST_F(ObjectiveOptions, SwiftsLines) {

@@ -246,6 +246,11 @@ TEST(ChatEncoder, ThoughtsThatTheTemplateLeavesOutAreToldOnce) {
   EXPECT_EQ(told.find("leaves the thoughts"), told.rfind("leaves the thoughts"));
   EXPECT_EQ(said({"a", "<think>why</think>b", "c", "d"}, false), "");
   EXPECT_EQ(said({"a", "<think>\n</think>b", "c", "<think>how</think>d"}, true), "");
+  // Where turns part is asked of answers that are not learnt, too.
+  const auto encoder = ChatEncoder::create(chatml_tokenizer(t), "");
+  testing::internal::CaptureStderr();
+  encoder->encode_all_answers(talk({"a", "<think>why</think>b", "c", "d"}));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(ChatEncoder, SystemTextMovedToTheLastTurnDoesNotConfuseEarlierSpans) {

@@ -11,6 +11,7 @@
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/trained_part.h"
 
 namespace danlu::text {
 namespace {
@@ -154,6 +155,23 @@ TEST(ChatMask, ABorderThatCannotBeToldIsAnError) {
   EXPECT_THAT(error_of<DataError>(
                   [&] { mask_labels(tokenizer, SpecialIndex(tokenizer), text, ids, spans); }),
               HasSubstr("near byte 6"));
+}
+
+TEST(ChatMask, WhereNoBorderIsAskedForNoneMustBeTold) {
+  const auto tokenizer = std::make_shared<ReversingTokenizer>();
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "chat.jinja";
+  write_file_atomic(file, "{% for m in messages %}{{ m.role }}:{{ m.content }} {% endfor %}");
+  const auto encoder = ChatEncoder::create(tokenizer, file);
+  Conversation c;
+  c.messages = {{.role = "user", .content = "what?"}, {.role = "assistant", .content = "this"}};
+  EXPECT_THAT(error_of<DataError>([&] { encoder->encode(c); }), HasSubstr("cannot be told"));
+  const std::vector<TokenId> ids = tokenizer->encode(encoder->render(c, false), false);
+  EXPECT_EQ(encoder->encode_pair(c), ids);
+  const EncodedConversation all =
+      with_trained_part(encoder, tokenizer, trained_part_from_name("all", "loss_scale"))->encode(c);
+  EXPECT_EQ(all.ids, ids);
+  EXPECT_EQ(all.labels, ids);
 }
 
 }  // namespace

@@ -236,6 +236,23 @@ TEST(Ranking, LossesMetricsAndGradientsAreThoseOfASlowLoop) {
   }
 }
 
+TEST(Ranking, AModelWhoseScoresAreNoNumbersHasNothingInItsPlace) {
+  const std::vector<data::Sample> rows = toy_rows(4);
+  for (const RankingConfig& config : configs()) {
+    Case c = ranker(config, Tuning::kFull);
+    const auto model = stage_of(c, Mesh::single());
+    {
+      const at::NoGradGuard no_grad;
+      for (const parallel::Parameter& p : model->parameters()) p.tensor.fill_(std::nan(""));
+    }
+    const auto found =
+        preference_test::step_of(*model, *c.objective, preference_test::in_batches(rows, {4}));
+    // Behind 1 other, behind 2 twice, behind 3.
+    EXPECT_NEAR(found.metrics.at("mrr"), (1.0 / 2 + 2.0 / 3 + 1.0 / 4) / 4, 1e-9);
+    EXPECT_EQ(found.metrics.at("accuracy"), 0);
+  }
+}
+
 TEST(Ranking, EveryMeshAndCutGivesTheNumbersOfOneProcess) {
   struct Place {
     const char* name;

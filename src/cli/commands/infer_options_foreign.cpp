@@ -133,7 +133,8 @@ std::vector<OptionSpec> of_training() {
   for (OptionSpec& spec :
        joined({train_model_options(), train_data_options(), train_optimizer_options(),
                train_run_options(), train_preference_options(), train_embedding_options(),
-               train_reinforcement_options(), train_expert_options(), train_foreign_options()})) {
+               train_ranking_options(), train_reinforcement_options(), train_expert_options(),
+               train_foreign_options()})) {
     if (spec.name == "output_dir") continue;
     if (spec.unavailable_because.empty() || is_about_learning(spec.name)) {
       all.push_back(left_alone({spec}, kOfTraining).front());

@@ -59,11 +59,24 @@ void set_imbalance(const Options& options, plan::Request& request) {
   request.expert_imbalance = imbalance;
 }
 
+/// Rows of embeddings may have more texts than the line says.
+void say_texts_of_rows(const settings::TrainConfig& config) {
+  const settings::EmbeddingConfig& embedding = config.objective.embedding;
+  const bool is_open = config.objective.kind == settings::ObjectiveKind::kEmbedding &&
+                       !embedding.has_pairs() && embedding.hard_negatives == 0;
+  if (!is_open) return;
+  log::notice(
+      "[plan] a row is counted as its text and one that fits it; each negative text has up to {} "
+      "tokens more (--infonce_hard_negatives says how many a row has)",
+      config.data.max_length);
+}
+
 /// What a machine file says of a training beside what the training is told.
 plan::Request request_on(const Options& options, const plan::Machine& machine,
                          const settings::PlannedTraining& planned) {
   const settings::TrainConfig& config = planned.config;
   plan::Request request = plan::request_of(config, planned.model, config.longest_sample());
+  say_texts_of_rows(config);
   set_pictures(options, config, request);
   set_imbalance(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;

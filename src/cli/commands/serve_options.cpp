@@ -192,9 +192,11 @@ std::vector<OptionSpec> protocol_options() {
   const std::string group = "Protocol";
   return {
       {.name = "task_type",
-       .help = "what a model does beside answering: it ranks documents by a head of one score "
-               "(reranker) or by two of its tokens (generative_reranker), or sorts texts (seq_cls) "
-               "(default: as its files or args.json say)",
+       .help =
+           "what a model does beside answering: it ranks documents by a head of one score "
+           "(reranker) or by two of its tokens (generative_reranker), sorts texts (seq_cls), or "
+           "makes vectors of texts as danlu infer does (embedding) (default: as its files or "
+           "args.json say)",
        .choices = {"causal_lm", "seq_cls", "embedding", "reranker", "generative_reranker"},
        .group = group},
       {.name = "problem_type",

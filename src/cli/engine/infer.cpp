@@ -434,8 +434,11 @@ std::optional<int> ranked(const Options& options, ModelLocation where,
 std::optional<int> judged(const Options& options, const ModelLocation& where,
                           const parallel::Ranks& ranks) {
   if (const auto code = ranked(options, where, ranks)) return code;
-  const bool has_steps = judges_steps(options, where), scores = scores_answers(options, where);
   const bool embeds = embeds_texts(options, where);
+  // What the line says goes before what files say.
+  const bool is_told = embeds && options.has_value("task_type");
+  const bool scores = !is_told && scores_answers(options, where);
+  const bool has_steps = !is_told && judges_steps(options, where);
   if (!has_steps && !scores && !embeds && !sorts_texts(options, where)) return std::nullopt;
   if (ranks.size() > 1) {
     const std::string flag = options.given_as("tensor_parallel_size");

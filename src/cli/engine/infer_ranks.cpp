@@ -111,6 +111,7 @@ Ranker load_ranker(const Options& options, const ModelLocation& where) {
   source.adapter = where.adapter;
   source.as_trained = true;
   if (where.ranks_by == RanksBy::kHead) source.score = head_of_one_score(where);
+  if (where.ranks_by == RanksBy::kTokens) refuse_adapters_on_head(where.adapter);
   Ranker ranker{load_text_judge(options, where, source), {}};
   if (where.ranks_by == RanksBy::kTokens) {
     const auto found = ranking_tokens(options, where, *ranker.tokenizer);
@@ -120,8 +121,10 @@ Ranker load_ranker(const Options& options, const ModelLocation& where) {
   return ranker;
 }
 
+/// Errors: DataError for a score that is no number.
 double score_from(const Ranker& ranker, const std::vector<double>& numbers) {
   const double score = numbers.size() == 2 ? numbers[0] - numbers[1] : numbers[0];
+  if (!std::isfinite(score)) throw DataError(tr("the model's score is no number"));
   return ranker.activates ? 1 / (1 + std::exp(-score)) : score;
 }
 
@@ -142,12 +145,11 @@ std::vector<RankedRow> ranked_rows(const Ranker& ranker, std::span<const RowToRa
         if (window > 0 && std::ssize(texts.back()) > window)
           throw DataError(tr("{} tokens, the model has {} positions", texts.back().size(), window));
       }
+      for (const auto& numbers : train::numbers_of_texts(*ranker.model, texts, ranker.ids))
+        one.scores.push_back(score_from(ranker, numbers));
     } catch (const DataError& error) {
       one.error = error.what();
-      continue;
     }
-    for (const auto& numbers : train::numbers_of_texts(*ranker.model, texts, ranker.ids))
-      one.scores.push_back(score_from(ranker, numbers));
   }
   return all;
 }

@@ -61,7 +61,7 @@ std::vector<TextToEmbed> read_texts_to_embed(const Options& options, const Model
   const std::vector<std::string> names = datasets_to_judge(options, where);
   if (rows.empty() && names.empty()) {
     throw UsageError(tr("[infer] a model that gives vectors of texts does not chat"),
-                     tr("give --prompt TEXT, or --dataset"));
+                     tr("give --prompt TEXT, or --dataset; --task_type causal_lm answers prompts"));
   }
   data::FormatOptions format = format_to_judge(options, data::SampleKind::kGroups);
   format.answers_optional = true;
@@ -79,17 +79,15 @@ struct Embedder : TextJudge {
   std::string system = {};  ///< of conversations that have none
 };
 
-Embedder load_embedder(const Options& options, ModelLocation where) {
+Embedder load_embedder(const Options& options, const ModelLocation& where) {
   settings::ModelSource source;
   source.path = where.model;
   source.adapter = where.adapter;
   source.as_trained = true;
-  const bool is_recorded = settings::is_embedding_record(where.run_args);
-  if (!is_recorded && settings::has_sentence_files(where.model))
-    where.run_args = {{"use_chat_template", false}};
-  Embedder embedder{load_text_judge(options, where, source)};
+  const bool plainly = !embeds_by_template(options, where.run_args, where.model);
+  Embedder embedder{load_text_judge(options, where, source, plainly)};
   // Without a template a text is all that there is.
-  if (is_recorded && embedder.encoder)
+  if (settings::is_embedding_record(where.run_args) && embedder.encoder)
     embedder.system = trained_prompt(options, where.record).system;
   return embedder;
 }

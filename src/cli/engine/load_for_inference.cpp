@@ -64,7 +64,8 @@ void add_stop_tokens(const Options& options, const text::Tokenizer& tokenizer,
 
 text::TemplateRequest template_request(const Options& options, const ModelLocation& where,
                                        const arch::ModelConfig& config) {
-  return {.named = template_named(options),
+  const std::string named = template_named(options);
+  return {.named = where.embeds && named == text::kPlainTexts ? "" : named,
           .templates_file = options.get_string_or("prompt_type_path", ""),
           .recorded_in = where.record,
           .family_default = config.default_template};
@@ -378,9 +379,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  weights::CheckpointSource source = where.score
-                                         ? open_scorer(options, where)
-                                         : open_model(options, where.model, where.adapter);
+  weights::CheckpointSource source =
+      where.score ? open_scorer(options, where) : open_model(options, where.model, where.adapter);
   if (predicts) take_predictions(where.model, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));

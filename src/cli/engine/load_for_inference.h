@@ -56,6 +56,7 @@ struct ModelLocation {
   /// The head of a model that is loaded to judge texts, or to sort them, as
   /// settings::ModelSource has it.
   std::optional<arch::ScoreHead> score = {};
+  bool embeds = false;  ///< it makes vectors, whose template in ms-swift writes no conversation
   std::string usual_template = {};  ///< of pairs, where neither the user nor args.json names one
 };
 ModelLocation locate_model(const Options& options);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "base/new_output.h"
 #include "base/shell_quote.h"
 #include "cli/engine/adapter_head.h"
@@ -202,6 +203,11 @@ bool gives_vectors(const fs::path& adapters) {
   return settings::is_embedding_record(text::read_record(adapters));
 }
 
+bool ranks_documents(const fs::path& adapters) {
+  return lower_case(text::recorded_text(text::read_record(adapters), "task_type"))
+      .ends_with("reranker");
+}
+
 /// What sentence-transformers opens a model by that embeds texts as they stand.
 void write_files_of_vectors(const fs::path& adapters, const Merge& merge,
                             const fs::path& directory) {
@@ -253,7 +259,9 @@ int run_merge(const Options& options) {
     write_files_of_vectors(adapters, merge, directory);
   });
   log::info("wrote {}", output.string());
-  if ((head && head->problem) || gives_vectors(adapters)) {
+  if (ranks_documents(adapters)) {
+    log::info("next: danlu serve --model {}", shell_quoted(output.string()));
+  } else if ((head && head->problem) || gives_vectors(adapters)) {
     log::info("next: danlu infer --model {} --dataset … --output …", shell_quoted(output.string()));
   } else if (head && head->form == arch::ScoreForm::kTokens) {
     log::info("next: danlu inspect {}", shell_quoted(output.string()));

@@ -11,6 +11,7 @@
 #include "models/read_head.h"
 #include "settings/ranking_tokens.h"
 #include "text/template_record.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::cli {
 namespace {
@@ -64,8 +65,7 @@ arch::ScoreHead head_of_one_score(const ModelLocation& where) {
 }
 
 std::string ranking_template(const Options& options, const ModelLocation& where) {
-  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-  const bool is_named = was_plain || options.has_value("prompt_type") ||
+  const bool is_named = text::was_plain(where.run_args) || options.has_value("prompt_type") ||
                         options.get_bool_or("hf_chat_template", false) ||
                         text::recorded_template(where.run_args, where.record).is_named();
   return !is_named && settings::is_called_qwen3_reranker(where.model) ? "qwen3_reranker" : "";
@@ -81,6 +81,16 @@ std::vector<text::TokenId> ranking_tokens(const Options& options, const ModelLoc
   take_recorded("reranker_positive_token", tokens.positive);
   take_recorded("reranker_negative_token", tokens.negative);
   return settings::ranking_token_ids(tokens, tokenizer);
+}
+
+void refuse_adapters_on_head(const fs::path& adapter) {
+  std::error_code unknown;
+  if (adapter.empty() || !fs::exists(adapter / "adapter_config.json", unknown)) return;
+  const weights::PeftConfig peft = weights::load_peft_config(adapter);
+  if (!weights::peft_targets(peft, "lm_head", /*is_linear=*/true, /*is_head=*/true)) return;
+  throw ModelError(
+      tr("{}: adapters on lm_head do not go with ranking by its tokens", adapter.string()),
+      tr("danlu merge makes them a part of it"));
 }
 
 std::function<double(const std::vector<float>&)> score_reader(const Options& options,

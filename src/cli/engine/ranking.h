@@ -1,5 +1,6 @@
 // cli/engine/ranking.h: models that say how well a document goes with a query.
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -31,6 +32,9 @@ std::string ranking_template(const Options& options, const ModelLocation& where)
 /// not have.
 std::vector<text::TokenId> ranking_tokens(const Options& options, const ModelLocation& where,
                                           const text::Tokenizer& tokenizer);
+
+/// Errors: ModelError where the adapters change the head, two of whose rows are read alone.
+void refuse_adapters_on_head(const std::filesystem::path& adapter);
 
 /// The score of a model that ranks, from its last hidden state. Collective over the tensor axis.
 /// Errors: as models::read_head.

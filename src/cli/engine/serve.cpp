@@ -21,11 +21,13 @@
 #include "cli/api_keys.h"
 #include "cli/engine/answer_rules.h"
 #include "cli/engine/engine.h"
+#include "cli/engine/infer_vectors.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
 #include "cli/engine/served_numbers.h"
+#include "cli/engine/served_vectors.h"
 #include "cli/engine/speculation.h"
 #include "device/memory.h"
 #include "http/guards.h"
@@ -34,10 +36,10 @@
 #include "ops/pages.h"
 #include "serve/answer.h"
 #include "serve/service.h"
-#include "settings/embedding_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
 #include "text/template_file.h"
+#include "text/template_record.h"
 #include "text/tool_format.h"
 
 namespace danlu::cli {
@@ -185,30 +187,6 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
   return {(text::is_gguf(name) ? name.stem() : name.filename()).string()};
 }
 
-/// What --pooling names, else what sentence-transformers' 1_Pooling/config.json beside the model
-/// says, else the last token. Errors: those of read_json_file.
-infer::Pooling pooling_from(const Options& options, const ModelLocation& where) {
-  const std::string named = options.get_string("pooling");
-  if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
-  // A run's vectors are the last token's, whatever its base's were.
-  if (settings::is_embedding_record(where.run_args)) return infer::Pooling::kLast;
-  const auto recorded = settings::recorded_pooling(where.model);
-  if (recorded == settings::RecordedPooling::kMean) return infer::Pooling::kMean;
-  if (recorded == settings::RecordedPooling::kOther) {
-    log::warning(
-        "{}: neither the mean nor the last token; the last token counts, unless "
-        "--pooling says otherwise",
-        (where.model / settings::kPoolingFile).string());
-  }
-  return infer::Pooling::kLast;
-}
-
-/// Whether a text that is embedded is one of a user's messages: so the run was trained.
-bool embeds_by_template_from(const ModelLocation& where) {
-  return settings::is_embedding_record(where.run_args) &&
-         json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-}
-
 serve::ModelDescription describe(const Options& options, const ModelLocation& where,
                                  const InferenceModel& loaded) {
   serve::ModelDescription model;
@@ -254,8 +232,10 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   refuse_unknown_calls(options, model.tool_format);
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";
   model.created_s = static_cast<int64_t>(std::time(nullptr));
-  model.pooling = pooling_from(options, where);
-  model.embeds_by_template = embeds_by_template_from(where);
+  // Where the first adapter said which model it is, its record is not the model's.
+  model.vectors =
+      text_vectors(options, where.model, text::directory_of_record(where.model, where.adapter));
+  model.vector_size = loaded.model->config().hidden_size;
   return model;
 }
 
@@ -479,6 +459,7 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   const AdapterFlags adapters = adapter_flags(options);
   ModelLocation where = locate_served(options, adapters);
   find_number_head(options, &where);
+  where.embeds = embeds_texts(options, where);
   InferenceModel loaded =
       load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
                          /*predicts=*/speculation_from(options).predicted_tokens > 0);

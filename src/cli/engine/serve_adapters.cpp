@@ -7,10 +7,14 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
+#include "cli/engine/ranking.h"
+#include "cli/engine/served_vectors.h"
 #include "cli/engine/trained_prompt.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/embedding_files.h"
 #include "settings/model_changes.h"
+#include "text/template_record.h"
 #include "weights/lora/peft.h"
 #include "weights/lora/trained_base.h"
 
@@ -68,7 +72,10 @@ void require_same_positions(const fs::path& adapter, const arch::ModelConfig& co
 /// As it was trained, where the line does not say otherwise.
 serve::AdapterPrompt prompt_beside_others(const Options& options, const ModelLocation& where,
                                           const InferenceModel& loaded, const fs::path& adapter) {
-  if (!loaded.encoder) return {};
+  serve::AdapterPrompt prompt;
+  if (settings::is_embedding_record(text::read_record(adapter)))
+    prompt.vectors = text_vectors(options, where.model, adapter);
+  if (!loaded.encoder) return prompt;
   TrainedPrompt trained = trained_prompt(options, adapter);
   try {
     if (!trained.variables.empty()) encoder_with(options, where, loaded, trained.variables);
@@ -77,7 +84,9 @@ serve::AdapterPrompt prompt_beside_others(const Options& options, const ModelLoc
   }
   report_trained_prompt(trained, adapter);
   if (options.is_set("system")) trained.system = loaded.system;
-  return {std::move(trained.system), std::move(trained.variables)};
+  prompt.system = std::move(trained.system);
+  prompt.template_arguments = std::move(trained.variables);
+  return prompt;
 }
 
 }  // namespace
@@ -128,6 +137,7 @@ serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& w
       throw ModelError(tr("{}: no such directory", path.string()),
                        did_you_mean_path(path) + tr("an adapter is a directory"));
     }
+    if (where.ranks_by == RanksBy::kTokens) refuse_adapters_on_head(path);
     weights::report_other_base(path, where.model);
     report_base_in_nf4(path, model);
     require_same_positions(path, model.config());

@@ -6,14 +6,17 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/trained_prompt.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "settings/embedding_files.h"
 #include "settings/model_changes.h"
 #include "settings/options/precision.h"
 #include "text/template_choice.h"
+#include "text/template_record.h"
 #include "train/lone_judge.h"
 #include "train/rollouts/judges.h"
 
@@ -41,8 +44,7 @@ std::shared_ptr<const text::ChatEncoder> judging_encoder(
     const std::shared_ptr<const text::Tokenizer>& tokenizer) {
   const std::string asked = template_named(options);
   const std::string& named = asked.empty() ? where.usual_template : asked;
-  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-  if (was_plain && named.empty()) return nullptr;
+  if (text::was_plain(where.run_args) && named.empty()) return nullptr;
   const auto with = [&](const Json& variables) {
     return text::choose_template(tokenizer,
                                  {.named = named,
@@ -66,8 +68,19 @@ std::shared_ptr<const text::ChatEncoder> judging_encoder(
   return choice.encoder;
 }
 
+bool embeds_by_template(const Options& options, const Json& record, const fs::path& model) {
+  const std::string named = template_named(options);
+  if (named == text::kPlainTexts) return false;
+  const bool is_recorded = settings::is_embedding_record(record),
+             has_files = settings::has_sentence_files(model);
+  const bool is_told = lower_case(options.get_string_or("task_type", "")) == "embedding";
+  if (!is_recorded && !has_files && !is_told) return false;
+  if (!named.empty()) return true;
+  return !text::was_plain(record) && (is_recorded || !has_files);
+}
+
 TextJudge load_text_judge(const Options& options, const ModelLocation& where,
-                          const settings::ModelSource& source) {
+                          const settings::ModelSource& source, bool plainly) {
   weights::CheckpointSource opened = settings::open_model(source);
   change_as_asked(options, where.adapter, opened);
   train::say_trained_base(where.adapter);
@@ -75,7 +88,7 @@ TextJudge load_text_judge(const Options& options, const ModelLocation& where,
   TextJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
-  if (!options.get_bool_or("raw", false)) {
+  if (!plainly && !options.get_bool_or("raw", false)) {
     judge.encoder =
         judging_encoder(options, where, opened.config.default_template, judge.tokenizer);
   }

@@ -35,9 +35,15 @@ std::shared_ptr<const text::ChatEncoder> judging_encoder(
     const Options& options, const ModelLocation& where, const std::string& family_default,
     const std::shared_ptr<const text::Tokenizer>& tokenizer);
 
-/// source: the model at `where`, with its head. The template is that of its training. Errors: as
-/// settings::open_model, train::lone_judge and text::choose_template.
+/// Whether texts that become vectors are written by the template, as a user's message: as the line
+/// names one, else as `record` of the training says, else not where sentence-transformers' files
+/// lie beside the model; of others, which the line calls one that embeds, they are.
+bool embeds_by_template(const Options& options, const Json& record,
+                        const std::filesystem::path& model);
+
+/// source: the model at `where`, with its head. The template is that of its training; plainly:
+/// none. Errors: as settings::open_model, train::lone_judge and text::choose_template.
 TextJudge load_text_judge(const Options& options, const ModelLocation& where,
-                          const settings::ModelSource& source);
+                          const settings::ModelSource& source, bool plainly = false);
 
 }  // namespace danlu::cli

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "data/formats/columns.h"
@@ -14,11 +15,12 @@ namespace {
 constexpr const char* kMediaColumns[] = {"positive_images", "positive_videos", "positive_audios",
                                          "negative_images", "negative_videos", "negative_audios"};
 
-bool names_media(const Json& value) {
-  if (!value.is_array()) return true;
-  for (const Json& item : value)
-    if (!item.is_array() || !item.empty()) return true;
-  return false;
+/// Tables have such columns for all rows, empty where a row has nothing.
+bool names_media(const Json& given) {
+  const Json value = parse_if_text(given).value_or(given);
+  if (value.is_null()) return false;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.is_array() || std::any_of(value.begin(), value.end(), names_media);
 }
 
 bool is_one_message(const Json& value) { return value.is_object(); }

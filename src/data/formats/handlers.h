@@ -25,8 +25,9 @@ struct MessageTags {
   std::string role = "from", content = "value";
   std::string user, assistant, observation, function, system_role;  ///< "": all usual names
   bool answers_optional = false;                                    ///< as in FormatOptions
-  bool reads_media = false;                                         ///< as in FormatOptions
-  bool unseen = false;  ///< no row had the column of messages so far
+  bool takes_lone_answers = false;  ///< behind a system message an answer may be all that there is
+  bool reads_media = false;         ///< as in FormatOptions
+  bool unseen = false;              ///< no row had the column of messages so far
 };
 /// format: kShareGpt or kMessages.
 std::unique_ptr<RowHandler> make_messages_handler(RowFormat format, MessageTags tags);

@@ -335,7 +335,9 @@ class MessagesHandler : public RowHandler {
         return out_of_order(i, "a tool result follows an answer");
       }
       if (role == "assistant") {
-        if (before != "user" && before != "tool") {
+        const bool is_alone =
+            tags_.takes_lone_answers && before == "start" && i + 1 == messages.size();
+        if (before != "user" && before != "tool" && !is_alone) {
           return out_of_order(i, "an answer follows a question or a tool result");
         }
         if (messages[i].content.empty() && messages[i].media.empty() && !has_calls) {

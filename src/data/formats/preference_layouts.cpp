@@ -317,6 +317,7 @@ std::unique_ptr<RowHandler> groups_layout(const FirstRows& first, const FormatOp
   MessageTags tags = message_tags(first, common, "messages",
                                   sample_of_texts(first, columns.positive), RowFormat::kMessages);
   tags.messages = "messages";
+  tags.takes_lone_answers = true;
   return make_group_handler(std::move(columns), std::move(tags));
 }
 

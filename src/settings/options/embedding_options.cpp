@@ -52,12 +52,28 @@ std::vector<EmbeddingConfig::Prefix> prefixes_from(const Options& options) {
   return prefixes;
 }
 
-void freeze_head(const arch::ModelConfig& model, TrainConfig& config) {
-  for (const arch::ParamSpec& spec : arch::parameters_of(model)) {
-    if (spec.role != arch::Role::kHead || !spec.tied_to.empty()) continue;
-    std::string pattern = "^";
-    for (const char c : spec.name) pattern += c == '.' ? std::string("\\.") : std::string(1, c);
-    config.freeze.push_back(pattern + "$");
+std::vector<std::string> parameters_of_head(const arch::ModelConfig& model) {
+  std::vector<std::string> names;
+  for (const arch::ParamSpec& spec : arch::parameters_of(model))
+    if (spec.role == arch::Role::kHead && spec.tied_to.empty()) names.push_back(spec.name);
+  return names;
+}
+
+/// Vectors have no part of the head: nothing would teach it, and weight decay would move it.
+void leave_head(const arch::ModelConfig& model, TrainConfig& config) {
+  for (const std::string& name : parameters_of_head(model)) {
+    if (config.tuner != Tuner::kLora) {
+      std::string pattern = "^";
+      for (const char c : name) pattern += c == '.' ? std::string("\\.") : std::string(1, c);
+      config.freeze.push_back(pattern + "$");
+      continue;
+    }
+    for (const std::string& entry : config.lora.modules_to_save) {
+      if (!weights::is_named(arch::module_of(name), entry)) continue;
+      throw UsageError(tr("[train] {} {}: vectors of texts have no part of the head",
+                          config.flag("lora_modules_to_save"), entry),
+                       tr("leave it out"));
+    }
   }
 }
 
@@ -88,7 +104,7 @@ void fit_embedding(const Options& options, const arch::ModelConfig& model, Train
     throw UsageError(tr("[train] {}: {} numbers of a vector, the model's have {}",
                         options.given_as("mrl_dims"), prefix.size, model.hidden_size));
   }
-  if (config.tuner == Tuner::kFull) freeze_head(model, config);
+  leave_head(model, config);
   if (!embedding.compares_batch()) return;
   const bool is_lone = config.batch.micro_batch_size * config.mesh.data == 1;
   if (is_lone && !config.data.pack_sequences)

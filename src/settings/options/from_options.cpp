@@ -271,6 +271,8 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
       learns_all_rounds(command.options, config.objective, config.data.learnt);
   config.data.uses_template =
       uses_template(command.options, config.task, config.objective, read_as(config));
+  if (kind == ObjectiveKind::kEmbedding && config.data.template_name == text::kPlainTexts)
+    config.data.template_name = "auto";
   refuse_lost_system_message(command.options, config);
   if (config.objective.kind == ObjectiveKind::kRanking) take_ranking_template(config);
   config.batch = batch_from(command.options);

@@ -167,6 +167,10 @@ void take_ranking(const Options& options, ObjectiveConfig& config) {
       .least_texts = options.get_int("listwise_reranker_min_group_size"),
       .most_positives = options.get_int("max_positive_samples"),
       .most_negatives = options.get_int("max_negative_samples")};
+  if (config.ranking.loss == RankingLoss::kListwise && config.ranking.most_negatives == 0)
+    throw UsageError(tr("[train] {} 0: listwise_reranker tells a document from others of its row",
+                        options.given_as("max_negative_samples")),
+                     tr("give at least 1, or --loss_type pointwise_reranker"));
 }
 
 std::vector<std::string> ranking_flags(bool by_tokens) {
@@ -414,6 +418,7 @@ bool ranked_plainly(const std::filesystem::path& model) {
 bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective,
                    const std::filesystem::path& model) {
   const bool embeds = objective.kind == ObjectiveKind::kEmbedding;
+  if (embeds && options.get_string("template") == text::kPlainTexts) return false;
   const bool is_silent = !options.is_set("use_chat_template") && !options.is_given("template");
   if (embeds && is_silent) return embeds_by_template(model);
   if (objective.kind == ObjectiveKind::kRanking && is_silent && ranked_plainly(model)) return false;

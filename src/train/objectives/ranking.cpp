@@ -47,11 +47,11 @@ PassMetric ratio_of(double sum, double count) {
   return {at::scalar_tensor(sum, at::kDouble), at::scalar_tensor(count, at::kDouble)};
 }
 
-/// The place of the right one, from 1 on.
+/// The place of the right one, from 1 on. What is no number stands before it.
 double place_in(const List& list, const double* x_S) {
   return 1.0 + static_cast<double>(
                    std::count_if(list.others.begin(), list.others.end(),
-                                 [&](int64_t other) { return x_S[other] >= x_S[list.right]; }));
+                                 [&](int64_t other) { return !(x_S[other] < x_S[list.right]); }));
 }
 
 std::map<std::string, PassMetric> places_of(const std::vector<List>& lists, const double* x_S) {
@@ -116,8 +116,9 @@ class Ranking : public Objective {
     }
     double found = 0, all = 0;
     for (size_t s = 0; s < rights.size(); ++s) {
-      const bool speaks_for = on_host_S.data_ptr<double>()[s] > 0;
-      found += speaks_for ? rights[s] : others[s];
+      // What is no number speaks neither for nor against.
+      const double x = on_host_S.data_ptr<double>()[s];
+      found += x > 0 ? rights[s] : x <= 0 ? others[s] : 0;
       all += rights[s] + others[s];
     }
     metrics["accuracy"] = ratio_of(found, all);

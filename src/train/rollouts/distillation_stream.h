@@ -45,6 +45,7 @@ class DistillationStream : public data::StepStream {
   data::StepBatches next() override;
   void put_back(const data::StepBatches& step) override { put_back_ = step; }
   int64_t consumed() const override { return put_back_ ? put_back_->begin : rows_.consumed(); }
+  int64_t num_trained() const override { return rows_.trained_before(consumed()); }
   double data_wait_s() const override { return wait_s_; }
   double epoch() const override {
     return static_cast<double>(consumed()) / static_cast<double>(parts_.rows->size());
