@@ -22,11 +22,12 @@ class ModelChangeLines : public ShortTraining {
                 {"num_hidden_layers", 2},
                 {"num_attention_heads", 4},
                 {"num_key_value_heads", 2},
-                {"max_position_embeddings", 32},
+                {"max_position_embeddings", window()},
                 {"initializer_range", 0.2},
                 {"tie_word_embeddings", false},
                 {"torch_dtype", "float32"}});
   }
+  virtual int window() const { return 32; }
   Json json_of(const fs::path& file) const { return Json::parse(content_of(*this / file)); }
   /// The beginning of what the model writes.
   std::string answer(const Words& model, const std::string& prompt = "fox fox fox") const {
@@ -131,6 +132,7 @@ TEST_F(ModelChangeLines, ALineThatAsksMayStretchThem) {
 
 class NewTokenLines : public ModelChangeLines {
  protected:
+  int window() const override { return 64; }
   /// tokens.txt with `count` tokens, and rows that are made of them.
   void make_tokens(int count) const {
     std::string words, rows;
