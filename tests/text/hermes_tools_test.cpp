@@ -45,6 +45,8 @@ TEST(HermesTools, ThoseOfQwen) {
       Tokenizer::load(test::unpacked("tokenizers") / "qwen2_5");
   EXPECT_TRUE(writes_hermes_tools(*ChatEncoder::create(tokenizer, "hf")));
   EXPECT_FALSE(writes_hermes_tools(*ChatEncoder::create(tokenizer, "default")));
+  // What trainings of models that see take where their own template writes none.
+  EXPECT_TRUE(writes_hermes_tools(*ChatEncoder::create(tokenizer, "qwen2_vl")));
 }
 
 }  // namespace
