@@ -224,7 +224,9 @@ TEST_F(NewTokenLines, TokensThatFitTakeRowsThatWerePadding) {
 
 TEST_F(NewTokenLines, LlamaFactorysFlagsGrowByItsMultipleOfRows) {
   make_tokens(4);
-  Words line = with(train_line("run", "--finetuning_type lora --max_steps 1 --resize_vocab true"),
+  Words line = with(train_line("run",
+                               "--finetuning_type lora --batch_size 1 --max_steps 1 "
+                               "--resize_vocab true"),
                     "--dataset", "rows.jsonl");
   std::string ordinary;
   for (int i = 0; i < 50; ++i) ordinary += (i > 0 ? ",word" : "word") + std::to_string(1000 + i);
