@@ -19,7 +19,7 @@ class GrpoFlags : public PreferenceLines {
                                       "repetition",
                                       "soft_overlong",
                                       "--soft_cache_length",
-                                      "8",
+                                      "4",
                                       "--max_completion_length",
                                       "8",
                                       "--num_generations",

@@ -255,7 +255,7 @@ TEST_F(Judging, ADistanceThatExplodesEndsTheRun) {
     const ProgramResult result =
         run(line({"rlhf", "--rlhf_type", type}, "pairs.jsonl", type,
                  {"--num_generations", "2", "--max_completion_length", "6", "--tuner", "full",
-                  "--reward_funcs", "soft_overlong", "--soft_cache_length", "6", "--lr", "0.1",
+                  "--reward_funcs", "soft_overlong", "--soft_cache_length", "4", "--lr", "0.1",
                   "--save_steps", "1", "--max_kl", "1e-6", "--num_iterations", "1"}));
     expect_error(result, 9, {"(KL)", "--max_kl allows 1e-06"});
     EXPECT_TRUE(fs::exists(*this / type / "checkpoint-1" / "DONE"));

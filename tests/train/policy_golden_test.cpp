@@ -9,6 +9,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+#include <functional>
+#include <utility>
+
 #include "base/file.h"
 #include "models/weight_files.h"
 #include "train/batch_input.h"
@@ -159,6 +163,69 @@ INSTANTIATE_TEST_SUITE_P(Grpo, GoldenPolicy, testing::ValuesIn(variants()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Numbers of PyTorch 1.13 in f64, from the papers' formulas.
+/// The loss of a variant's samples, in one batch, after `change`; and whether gradients are all 0.
+std::pair<double, bool> loss_of(const PolicyLoss& settings, const Drawn& drawn,
+                                const std::function<void(data::Sample&)>& change) {
+  const auto golden = weights::open_safetensors(golden_dir() / "grpo/golden.safetensors");
+  const auto policy = model("policy", at::kFloat);
+  for (const auto& parameter : policy->parameters()) parameter.tensor.set_requires_grad(true);
+  const auto objective = policy_objective(settings);
+  std::vector<data::Sample> all = samples(*golden, drawn);
+  for (data::Sample& sample : all) change(sample);
+  const data::Batch batch = data::make_batch(all);
+  const double weight = objective->weight(batch);
+  const models::ForwardInput input = evaluation_input(*policy, batch);
+  const Loss loss =
+      objective->evaluate(*policy, policy->forward(input), input, batch, {}, 1 / weight);
+  torch::autograd::backward({loss.sum}, {grad_of_sum(loss, 1 / weight)});
+  bool is_still = true;
+  for (const auto& parameter : policy->parameters())
+    is_still = is_still && parameter.tensor.grad().abs().max().item<double>() == 0;
+  return {loss.sum.item<double>() / weight, is_still};
+}
+
+TEST(PolicyColumns, ADistanceThatDoesNotCountTeachesNothing) {
+  DANLU_REQUIRES_SHARED();
+  PolicyLoss settings;
+  settings.kl = 0.04;
+  const auto worthless = [](data::Sample& sample) {
+    sample.token_columns[kAdvantageColumn].assign(sample.ids.size(), 0.0F);
+  };
+  const auto with_distance = loss_of(settings, {}, worthless);
+  EXPECT_GT(with_distance.first, 1e-5);
+  EXPECT_FALSE(with_distance.second);
+  const auto without = loss_of(settings, {}, [&](data::Sample& sample) {
+    worthless(sample);
+    sample.token_columns[kDistanceColumn].assign(sample.ids.size(), 0.0F);
+  });
+  EXPECT_EQ(without.first, 0);
+  EXPECT_TRUE(without.second);
+}
+
+// ms-swift counts the tokens of all answers, TRL those that are left: its golden loss times the
+// quotient.
+TEST(PolicyColumns, TokensThatCountWithoutBeingTargets) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "grpo/golden.safetensors");
+  const at::Tensor mask = read_tensor(*golden, "completion_mask").to(at::kDouble);
+  const double all = mask.sum().item<double>(),
+               cut = mask[2].sum().item<double>() + mask[5].sum().item<double>();
+  PolicyLoss settings;
+  settings.mean = LossMean::kTokens;
+  settings.clip_high = 0.28;
+  const auto whole = samples(*golden, {});
+  size_t row = 0;
+  const auto found = loss_of(settings, {.masked = {2, 5}}, [&](data::Sample& sample) {
+    std::vector<float>& count = sample.token_columns[kCountColumn];
+    for (const int32_t label : whole[row].labels)
+      count.push_back(label == static_cast<int32_t>(kIgnoreLabel) ? 0.0F : 1.0F);
+    ++row;
+  });
+  const double of_trl = read_tensor(*golden, "dapo_mask_truncated.loss").item<float>();
+  EXPECT_NEAR(found.first, of_trl * (all - cut) / all, 2e-5);
+  EXPECT_GT(std::fabs(of_trl * cut / all), 1e-4) << "the two differ";
+}
+
 TEST(PolicyGate, LossesAndGradientsAreThoseOfThePapers) {
   const at::TensorOptions options(at::kDouble);
   const at::Tensor old = at::tensor({-1.0, -0.5, -2.0, -0.1, -3.0, -1.2}, options),

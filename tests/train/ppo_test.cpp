@@ -178,6 +178,17 @@ TEST(Ppo, TokensAreWorthWhatVerlSays) {
   EXPECT_NEAR(figures.at("objective/rlhf_reward"), rewards.sum().item<double>() / 8, 1e-5);
 }
 
+// Numbers of TRL 0.9's controller, computed with torch.
+TEST(Ppo, TheWeightOfTheDistanceFollowsItsTarget) {
+  settings::Critic critic;
+  EXPECT_EQ(critic.kl_after(0.2, 100, 128), 0.2) << "without a target it stays";
+  critic.kl_target = 6;
+  EXPECT_DOUBLE_EQ(critic.kl_after(0.2, 6.5, 128), 0.20021333333333335);
+  EXPECT_DOUBLE_EQ(critic.kl_after(0.2, 100, 128), 0.200512);
+  EXPECT_DOUBLE_EQ(critic.kl_after(0.2, -3, 128), 0.199488);
+  EXPECT_DOUBLE_EQ(critic.kl_after(0.2, 6, 128), 0.2);
+}
+
 TEST(Ppo, AnswersThatNobodyJudgedTeachNothing) {
   DrawnAnswer judged;
   judged.prompt = {1};

@@ -199,6 +199,9 @@ TEST(RewardModel, JudgesAnswersAsTheReferenceDoes) {
   by_word[0].missing_end = by_word[0].ids.back();
   by_word[0].ids.pop_back();
   EXPECT_NEAR(looks_behind->scores(by_word)[0].value(), scores[0].value(), 1e-6);
+  // So does what the limit cut, where it is to be judged with an end.
+  by_word[0].is_ended = false;
+  EXPECT_NEAR(looks_behind->scores(by_word)[0].value(), scores[0].value(), 1e-6);
 }
 
 /// Whether both hold the same tensors, name by name.
