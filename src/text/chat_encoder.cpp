@@ -82,7 +82,7 @@ std::vector<std::string> names_of_llamafactory() {
   return names;
 }
 
-/// Of names that LLaMA-Factory alone has, with the prefix.
+/// The prefix stands before names that LLaMA-Factory alone has.
 std::optional<std::string> nearest_template(const std::string& name,
                                             const std::vector<std::string>& known) {
   const std::vector<std::string> theirs = names_of_llamafactory();

@@ -40,8 +40,8 @@ struct NamedTemplate {
   std::vector<std::string> stop_words;
   bool efficient_eos = false;  ///< EOS between turns instead of after each answer
   bool replace_eos = false;    ///< the first stop word is the tokenizer's EOS
-  // Of kReasoning. Removed are thoughts between the two marks; an answer that has neither, blanks
-  // around them aside, has no thought.
+  // Words of kReasoning. What stands between the two marks can be removed; an answer that has
+  // neither, blanks around them aside, has no thought.
   std::string thought_begin = "<think>", thought_end = "</think>";
   std::string empty_thought = "<think>\n\n</think>\n\n";
   /// LLaMA-Factory's rules where MindSpeed-LLM's are others: thoughts are on unless switched off,

@@ -221,7 +221,7 @@ std::string gemma_description(const Json& schema) {
   return text.empty() ? "" : "description:" + quoted_for_gemma(text);
 }
 
-/// Those that are not empty, with commas between.
+/// The parts that are not empty, with commas between.
 std::string with_commas(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) {
@@ -376,9 +376,10 @@ std::string qwen35_calls(const Calls& calls) {
   });
 }
 
+/// The bracket behind the function's name is not there in LLaMA-Factory either.
 std::string seed_calls(const Calls& calls) {
   return joined_calls(calls, "\n", [](const ToolCall& call) {
-    return fmt::format("\n<seed:tool_call>\n<function={}>{}\n</function>\n</seed:tool_call>",
+    return fmt::format("\n<seed:tool_call>\n<function={}{}\n</function>\n</seed:tool_call>",
                        call.name, argument_texts(call, "\n<parameter={}>{}</parameter>"));
   });
 }
