@@ -19,6 +19,7 @@ namespace {
 }
 
 bool is_state(const std::string& name) {
+  if (name.starts_with("momentum.")) return true;  // Muon's, which no other format has
   return std::any_of(kStatePrefixes.begin(), kStatePrefixes.end(),
                      [&](const char* prefix) { return name.starts_with(prefix); });
 }
