@@ -304,7 +304,7 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
   const AdapterPrompt own = prompt_of(wish.model);
   const TextVectors how = own.vectors.value_or(model_.vectors);
   const auto encoder =
-      how.by_template && model_.encoder ? encoder_for(own.template_arguments, nullptr) : nullptr;
+      how.by_template && model_.encoder ? encoder_for(Json::object(), own, nullptr) : nullptr;
   std::vector<infer::EngineRequest> requests;
   for (const api::Prompt& input : wish.inputs) {
     infer::EngineRequest& one = requests.emplace_back();

@@ -27,14 +27,14 @@ struct Loss {
   at::Tensor sum;
   /// What the backward of `sum` begins with; undefined: evaluate's `scale`.
   at::Tensor scale = {};
-  /// What counts as the loss where `scale` makes of `sum` another number; undefined: `sum`.
-  at::Tensor value = {};
-  const at::Tensor& counted() const { return value.defined() ? value : sum; }
   std::map<std::string, PassMetric> metrics = {};  ///< by the names of Objective::metrics
   /// f64 [P, 2], without grad: numbers that were found and those that were wanted, of which an
   /// evaluation says how well they go together. Undefined: none, as on other ranks of the context
   /// axis than the first.
   at::Tensor found_and_wanted = {};
+  /// What counts as the loss where `scale` makes of `sum` another number; undefined: `sum`.
+  at::Tensor value = {};
+  const at::Tensor& counted() const { return value.defined() ? value : sum; }
 };
 
 /// loss.scale where it is defined, else `scale`: of the type of loss.sum.
