@@ -423,7 +423,7 @@ TEST(ToolCalls, AnyCutOfDamagedCallsGivesTheSame) {
 TEST(ToolCalls, WhatTemplatesWriteIsRead) {
   const std::vector<text::ToolCall> calls = {{"f", "{\"a\": \"}\"}"}, {"g", "{}"}};
   const ParsedAnswer answer =
-      parse_tool_calls(text::qwen_tool_calls_text(calls), *text::tool_format_of_named("qwen"));
+      parse_tool_calls(text::tool_calls_text(calls, "qwen"), *text::tool_format_of_named("qwen"));
   EXPECT_EQ(answer.content, "");
   ASSERT_EQ(answer.calls.size(), 2u);
   EXPECT_EQ(answer.calls[0].arguments, calls[0].arguments);

@@ -303,10 +303,11 @@ TEST(ShareGpt, MapsRolesAndFunctionCalls) {
 
 TEST(ShareGpt, AThoughtMayStandBeforeAFunctionCall) {
   const auto call = [](const std::string& value) {
-    return told(R"({"conversations":[{"from":"human","value":"q"},
+    const std::string row = R"({"conversations":[{"from":"human","value":"q"},
         {"from":"function_call","value":)" +
-                Json(value).dump() + R"(},
-        {"from":"observation","value":"42"},{"from":"gpt","value":"a"}]})");
+                            Json(value).dump() + R"(},
+        {"from":"observation","value":"42"},{"from":"gpt","value":"a"}]})";
+    return told(row.c_str());
   };
   const std::string f = R"({"name":"f","arguments":{"x":"</think>"}})";
   const std::string calls = R"([{"type":"function","function":)" + f + "}]|tool:42|assistant:a";
