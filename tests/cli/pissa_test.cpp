@@ -2,7 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/file.h"
+#include <fstream>
+
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
 
@@ -29,6 +30,9 @@ class PissaLines : public Launch {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result;
   }
+  Json adapter_of(const std::string& run) const {
+    return Json::parse(std::ifstream((*this) / run / "adapter_config.json"));
+  }
   double first_loss(const std::string& run) const {
     return steps_of((*this) / run).front().at("loss");
   }
@@ -42,7 +46,7 @@ TEST_F(PissaLines, BeginAtTheBaseAndAreSavedAsPlainAdaptersOfTwiceTheRank) {
     EXPECT_NE(steps_of((*this) / start).back().at("loss"),
               steps_of((*this) / "plain").back().at("loss"))
         << start;
-    const Json config = read_json_file((*this) / start / "adapter_config.json");
+    const Json config = adapter_of(start);
     EXPECT_EQ(config.at("r"), start == "gaussian" ? 4 : 8);
     EXPECT_EQ(config.at("lora_alpha"), start == "gaussian" ? 8 : 16);
     EXPECT_EQ(config.at("init_lora_weights"), true);
@@ -93,7 +97,7 @@ TEST_F(PissaLines, ARunGoesOnToTheBit) {
 TEST_F(PissaLines, WordsOfOtherSystemsAreKnownAndOthersRefused) {
   done(training("factory", {"--finetuning_type", "lora", "--pissa_init", "true", "--pissa_iter",
                             "4", "--pissa_convert", "true", "--max_steps", "1"}));
-  EXPECT_EQ(read_json_file((*this) / "factory/adapter_config.json").at("r"), 16);
+  EXPECT_EQ(adapter_of("factory").at("r"), 16);
   expect_error(run_words(line("no", {"--init_weights", "lora-ga"})), 2,
                {"adapters cannot begin as 'lora-ga'", "pissa_niter_16"});
   expect_error(run_words(line("no", {"--init_lora_weights", "pissa", "--use_dora", "true"})), 2,
@@ -101,9 +105,9 @@ TEST_F(PissaLines, WordsOfOtherSystemsAreKnownAndOthersRefused) {
   expect_error(run_words(line("no", {"--init_weights", "olora", "--pissa_init", "true"})), 2,
                {"give one"});
   // Files of PEFT's that are for a base without the part.
-  Json config = read_json_file((*this) / "factory/adapter_config.json");
+  Json config = adapter_of("factory");
   config["init_lora_weights"] = "pissa";
-  write_json_file((*this) / "factory/adapter_config.json", config);
+  std::ofstream((*this) / "factory/adapter_config.json") << config;
   expect_error(run_words({"merge", "--model", good("model"), "--adapters", (*this) / "factory",
                           "--output", (*this) / "merged"}),
                3, {"init_lora_weights must be true", "path_initial_model_for_weight_conversion"});

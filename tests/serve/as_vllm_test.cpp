@@ -229,7 +229,7 @@ TEST_F(AsVllm, WhatATokenizerAddsAroundATextStays) {
 }
 
 TEST_F(AsVllm, WhatATemplateWritesAroundATextStays) {
-  model_.embeds_by_template = true;
+  model_.vectors.by_template = true;
   const auto cut = [&](int64_t most) {
     post("/v1/embeddings", {{"input", "abcdé"}, {"truncate_prompt_tokens", most}});
     return asked();
