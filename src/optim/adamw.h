@@ -74,15 +74,15 @@ class AdamW {
     at::Tensor master;  ///< undefined: the unit's share and `low` hold it
     at::Tensor low;
     bool is_own_master = false;  ///< the master is the unit's share itself, being f32 and there
-    /// Of matrices that Muon updates exp_avg is the momentum, and exp_avg_sq has no elements.
+    /// Matrices that Muon updates have their momentum in exp_avg, and no elements in exp_avg_sq.
     at::Tensor exp_avg, exp_avg_sq;
     /// Where these are in files: exp_avg's, exp_avg_sq's and, unless it is the share, the master's.
     std::vector<device::FileTensor> files;
     std::vector<Range> ranges;          ///< of its parameters, in the share
     std::vector<Range> squares_ranges;  ///< the same in exp_avg_sq
     std::vector<bool> by_muon;          ///< of its parameters
-    /// Of its parameters, where a part is fixed: 1 of elements in the share that are trained, else
-    /// 0.
+    /// Ones where an element of the share is trained, zeros where it is fixed, of parameters of
+    /// which a part is.
     std::vector<at::Tensor> trained;
     bool has_muon = false;
     std::vector<Chunk> chunks;

@@ -13,7 +13,7 @@
 namespace danlu::optim {
 namespace {
 
-/// Of zeros the norm is 0.
+/// The norm of zeros is 0.
 constexpr double kLeastNorm = 1e-7;
 
 double frobenius_norm(const at::Tensor& matrix_RC) {

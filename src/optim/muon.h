@@ -30,7 +30,7 @@ class WholeDirections {
   /// asked for do not matter. Collective over the ranks that share the unit.
   WholeDirections(const parallel::ParameterStore& store, const parallel::Unit& unit,
                   const at::Tensor& share);
-  /// Of parameter `index`: [rows, cols] of the whole matrix. Collective over the ranks of the
+  /// The whole matrix [rows, cols] of parameter `index`. Collective over the ranks of the
   /// tensor axis where they cut the matrix.
   at::Tensor of(size_t index) const;
 

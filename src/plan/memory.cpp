@@ -71,6 +71,15 @@ void add_muon(const Request& request, const arch::ParamSpec& spec, const Use& us
   add(rows, use.adapter_rank);
 }
 
+/// Counts elements of `spec` that Muon updates.
+void count_muon(const Request& request, const arch::ParamSpec& spec, const Use& use, int64_t each,
+                int64_t trained, Elements& elements) {
+  if (!request.muon || !settings::takes_muon(spec) || trained == 0) return;
+  add_muon(request, spec, use, each, elements);
+  elements.by_muon += trained;
+  if (spec.expert >= 0) elements.experts.by_muon += trained;
+}
+
 /// Beside gradients: directions of the unit with the most, and one matrix.
 int64_t update_bytes(const Request& request, const Elements& elements) {
   if (!request.muon) return 0;
@@ -108,10 +117,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const Use& use = uses.at(spec.name);
     const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
     const int64_t trained = adapter + (use.is_trained ? own : 0);
-    const int64_t by_muon = request.muon && settings::takes_muon(spec) ? trained : 0;
-    if (by_muon > 0) add_muon(request, spec, use, each, elements);
-    elements.by_muon += by_muon;
-    if (is_expert) elements.experts.by_muon += by_muon;
+    count_muon(request, spec, use, each, trained, elements);
     const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;

@@ -26,8 +26,8 @@ struct Elements : Held {
   int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
   int64_t trained_ahead = 0;  ///< of layers that predict further ahead
   int64_t products = 0;       ///< of matrices that hidden states are multiplied by
-  /// Of the matrices that Muon updates: f32 numbers that the largest takes while it is
-  /// orthogonalised, and the operations that one step of the iteration takes for all.
+  /// Numbers in f32 that the largest matrix of Muon takes while it is orthogonalised, and the
+  /// operations that one step of the iteration takes for all.
   int64_t largest_update = 0;
   double muon_flops = 0;
   /// Elements of one place. `all` and `trained` include its experts, which `experts` and

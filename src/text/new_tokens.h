@@ -18,7 +18,7 @@ struct NewToken {
 /// What became of new tokens.
 struct GrownTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;
-  /// Of tokens that were not there, in the order of the list.
+  /// Ids of tokens that were not there, in the order of the list.
   std::vector<TokenId> new_ids;
 };
 

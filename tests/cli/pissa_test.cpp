@@ -51,7 +51,7 @@ TEST_F(PissaLines, BeginAtTheBaseAndAreSavedAsPlainAdaptersOfTwiceTheRank) {
     EXPECT_EQ(config.at("lora_alpha"), start == "gaussian" ? 8 : 16);
     EXPECT_EQ(config.at("init_lora_weights"), true);
   }
-  // Of a base in NF4 the part is that of its rounded weights.
+  // A base in NF4 gives the part of its rounded weights.
   done(line("plain4", {"--quantization_bit", "4"}));
   done(line("pissa4", {"--quantization_bit", "4", "--init_weights", "pissa"}));
   EXPECT_NEAR(first_loss("pissa4"), first_loss("plain4"), 1e-5 * first_loss("plain4"));

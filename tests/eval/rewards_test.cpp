@@ -219,7 +219,9 @@ TEST(Rewards, ARowWithoutAnAnswerHasNoScore) {
   EXPECT_EQ(make_reward("accuracy", named)->scores(all)[1], 1.0);
   for (const std::string& name : reward_names()) {
     if (name == "code") continue;  // has a test of its own
-    EXPECT_EQ(make_reward(name, {})->scores(all).size(), all.size()) << name;
+    RewardSettings settings;
+    settings.overlong_buffer = 4;
+    EXPECT_EQ(make_reward(name, settings)->scores(all).size(), all.size()) << name;
   }
 }
 

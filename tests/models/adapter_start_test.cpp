@@ -36,7 +36,7 @@ TEST(AdapterStart, TakesWhatTorchTakes) {
     EXPECT_EQ(pissa.a_RI.sizes(), (at::IntArrayRef{rank, cols}));
     EXPECT_EQ(pissa.b_OR.sizes(), (at::IntArrayRef{rows, rank}));
     expect_near(pissa.b_OR.matmul(pissa.a_RI), tensor_of(golden.at("pissa")), 1e-5, "pissa");
-    // Both sides have the root of a singular value.
+    // The root of a singular value is on both sides.
     expect_near(pissa.a_RI.norm(2, 1), tensor_of(golden.at("a_lengths")), 1e-5, "rows of A");
     expect_near(pissa.b_OR.norm(2, 0), tensor_of(golden.at("b_lengths")), 1e-5, "columns of B");
     const StartFactors about =

@@ -166,11 +166,9 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
        std::vector<std::vector<std::string>>{{"--self_cognition_sample", "500"},
                                              {"--add-bos-token"},
                                              {"--label_smoothing_factor", "0.1"},
-                                             {"--pissa_init", "true"},
                                              {"--use_galore", "true"},
                                              {"--pure_bf16", "true"},
-                                             {"--lora_bias", "all"},
-                                             {"--rope_scaling", "yarn"}}) {
+                                             {"--lora_bias", "all"}}) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))
         << words[0];
   }

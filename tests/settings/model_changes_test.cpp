@@ -72,7 +72,7 @@ TEST_F(PositionFlags, WhatWasStretchedBeforeIsMeasuredByItsFirstLength) {
   const arch::PositionChange longer = of({"--max_model_len", "512"});
   EXPECT_EQ(longer.scaling.at("factor"), 8.0);
   EXPECT_EQ(longer.scaling.at("type"), "linear");
-  describe({});
+  describe(Json::object());
   EXPECT_TRUE(of({"--max_model_len", "512"}).empty());
   EXPECT_THAT(notices("sft", {"--max_model_len", "512"}), HasSubstr("are not stretched"));
 }

@@ -34,7 +34,7 @@ TEST_F(TrainOptions, MuonIsMoonlightsUnlessALineIsMegatrons) {
 }
 
 TEST_F(TrainOptions, DistMuonSharesItsState) {
-  EXPECT_EQ(with("sft", {"--optim", "dist_muon"}).keeping.sharding, Sharding::kState);
+  EXPECT_THAT(notices("sft", {"--optim", "dist_muon"}), HasSubstr("nobody to share it with"));
   EXPECT_THAT(refusal("sft", {"--optim", "dist_muon", "--shard", "zero3"}),
               HasSubstr("--optim dist_muon means"));
 }

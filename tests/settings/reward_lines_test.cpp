@@ -123,7 +123,7 @@ TEST_F(RewardLines, PromptsThatAreAnsweredKeepTheirEnds) {
   EXPECT_EQ(cut("posttrain", rewards + Words{"--stage", "trl_ppo"}), "left")
       << "MindSpeed-LLM's rule is for rows with answers";
   EXPECT_EQ(cut("train", rewards + Words{"--stage", "ppo", "--finetuning_type", "lora"}), "left");
-  EXPECT_EQ(cut("posttrain", {"--stage", "dpo"}), "right");
+  EXPECT_EQ(cut("posttrain", {"--stage", "dpo"}), "shares");
   for (const char* rule : {"right", "shares"})
     EXPECT_THAT(refusal("rlhf", grpo({"--truncation_strategy", rule})),
                 AllOf(HasSubstr(std::string("--truncation_strategy ") + rule),

@@ -131,7 +131,7 @@ TEST(PissaTraining, AdaptersBeginAlikeOnAnyMesh) {
       EXPECT_TRUE(at::equal(first, is_a ? last : last.neg())) << name;
       EXPECT_GT(first.abs().max().item<double>(), 1e-3) << name;
     }
-    // Of the half that is trained: together they add nothing.
+    // The half that is trained, and the fixed one: together they add nothing.
     const auto halves = [](const std::map<std::string, at::Tensor>& of) {
       std::map<std::string, at::Tensor> half;
       for (const auto& [name, part] : of) {

@@ -98,10 +98,6 @@ std::vector<std::string> saved_modules_from(const Options& options,
   return modules;
 }
 
-}  // namespace
-
-namespace {
-
 weights::AdapterStart start_from(const Options& options) {
   const weights::AdapterStart start =
       weights::AdapterStart::named(options.get_string("init_weights"));

@@ -8,8 +8,9 @@
 
 namespace danlu::settings {
 
-/// Of a training line: --rope_scaling and --max_model_len as ms-swift has them, or LLaMA-Factory
-/// where its profile holds, whose length is --max_length; --new_special_tokens; --add_tokens,
+/// What a training line changes: --rope_scaling and --max_model_len as ms-swift has them, or
+/// LLaMA-Factory where its profile holds, whose length is --max_length; --new_special_tokens;
+/// --add_tokens,
 /// --add_special_tokens and --resize_vocab. Where the line says nothing, what adapters that are
 /// trained further were trained with. `model` is what the files have.
 /// Errors: UsageError for words and tokens that cannot be; as completed_positions,
@@ -17,8 +18,8 @@ namespace danlu::settings {
 ModelChanges changes_to_train(const Options& options, const ModelSource& source,
                               const arch::ModelConfig& model, bool is_planned);
 
-/// Of a line that asks a model: --rope_scaling, --rope_theta and --hf_overrides, else what
-/// `adapter` was trained with; tokens are always the adapter's. Errors: likewise.
+/// What a line that asks a model changes: --rope_scaling, --rope_theta and --hf_overrides, else
+/// what `adapter` was trained with; tokens are always the adapter's. Errors: likewise.
 ModelChanges changes_to_ask(const Options& options, const std::filesystem::path& adapter,
                             const arch::ModelConfig& model);
 

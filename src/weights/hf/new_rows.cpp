@@ -29,7 +29,7 @@ double normal_at(uint64_t stream, uint64_t index) {
          std::cos(2.0 * std::numbers::pi * uniform(2 * index + 1));
 }
 
-/// Of each column.
+/// Moments of each column.
 struct ColumnMoments {
   std::vector<double> mean, deviation;
 };
@@ -148,7 +148,7 @@ class WithNewRows final : public TensorSource {
     cast_elements(values.data(), DType::kF64, out, find(name)->dtype, values.size());
   }
 
-  /// Of the rows that stood for tokens before.
+  /// Moments of the rows that stood for tokens before.
   const ColumnMoments& moments_of(const std::string& name, const TokenRows& rows) const {
     const std::lock_guard guard(lock_);
     const auto known = moments_.find(name);

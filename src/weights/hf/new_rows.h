@@ -12,7 +12,7 @@ namespace danlu::weights {
 
 /// How rows of new tokens begin: as the mean of the rows that were there, with normal noise.
 enum class RowNoise {
-  /// Of 1e-9 of each column's variance, as transformers' resize_token_embeddings has it (which
+  /// A variance of 1e-9 of each column's, as transformers' resize_token_embeddings has it (which
   /// draws from the whole covariance).
   kSlight,
   kOfWidth,  ///< with the deviation 1 / sqrt(width), as LLaMA-Factory has it

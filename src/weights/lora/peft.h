@@ -22,7 +22,7 @@ struct AdapterStart {
     kOlora,     ///< its first columns and rows of Q and R
   };
   Kind kind = Kind::kUniform;
-  /// Of pissa: subspace iterations of a randomised decomposition; 0: the exact one.
+  /// Subspace iterations of a randomised decomposition for pissa; 0: the exact one.
   int64_t iterations = 0;
 
   /// Errors: UsageError unless it is true, gaussian, pissa, pissa_niter_<n> or olora.
