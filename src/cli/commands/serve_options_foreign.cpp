@@ -53,8 +53,8 @@ std::vector<OptionSpec> what_is_served() {
 
 std::vector<OptionSpec> what_requests_may() {
   return {
-      ignored({"guided_decoding_backend", "structured_outputs_config"},
-              "there is one engine for the forms of answers"),
+      ignored({"guided_decoding_backend"}, "there is one engine for the forms of answers"),
+      ignored({"structured_outputs_config"}, "there is one engine for the forms of answers"),
       ignored_switch({"guided_decoding_disable_fallback"},
                      "there is one engine for the forms of answers"),
       unavailable({"guided_decoding_disable_any_whitespace"},
