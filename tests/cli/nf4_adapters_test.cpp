@@ -133,7 +133,8 @@ TEST_F(Nf4Adapters, TheNextLineIsAsTheAdaptersWereTrained) {
 TEST_F(Nf4Adapters, AReferenceBeginsAsThePolicyDoes) {
   trained("q", {"--quantization_bit", "4", "--lora_dropout", "0"});
   const auto first_step = [&](const std::string& to, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"--tuner", "lora", "--adapters", "q", "--recompute", "none"};
+    std::vector<std::string> words = {"--tuner",        "lora", "--adapters",  "q",
+                                      "--ref_adapters", "q",    "--recompute", "none"};
     words.insert(words.end(), more.begin(), more.end());
     ok(line({"rlhf", "--rlhf_type", "dpo"}, "pairs.jsonl", to, words));
     return steps_of(*this / to)[0];
@@ -150,9 +151,10 @@ TEST_F(Nf4Adapters, AReferenceBeginsAsThePolicyDoes) {
   }
   expect_same_losses(*this / "beside", *this / "before", 4);
   // GRPO's distance to such a reference begins at nothing, too.
-  ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "grpo",
-          {"--tuner", "lora", "--adapters", "q", "--quantization_bit", "4", "--reward_funcs",
-           "repetition", "--num_generations", "2", "--max_completion_length", "6"}));
+  ok(line(
+      {"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "grpo",
+      {"--tuner", "lora", "--adapters", "q", "--ref_adapters", "q", "--quantization_bit", "4",
+       "--reward_funcs", "repetition", "--num_generations", "2", "--max_completion_length", "6"}));
   EXPECT_NEAR(steps_of(*this / "grpo")[0].at("kl").get<double>(), 0, 1e-9);
 }
 

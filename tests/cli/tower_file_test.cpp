@@ -118,8 +118,8 @@ TEST_F(TowerFile, IsPartOfTheAdapterThatItLiesBeside) {
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
   split(*this / "own/checkpoint-1", "swift");
 
-  const ProgramResult merged = run({"merge", "--adapters", "swift", "--model", seeing_.model,
-                                    "--output_dir", "merged", "--device", "cpu"});
+  const ProgramResult merged =
+      run({"merge", "--adapters", "swift", "--model", seeing_.model, "--output_dir", "merged"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_TRUE(differences("own-merged", "merged").empty());
   EXPECT_FALSE(differences(seeing_.model, "merged").empty());
