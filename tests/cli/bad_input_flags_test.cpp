@@ -39,7 +39,7 @@ TEST_F(BadFlags, DecodingNumbersOutOfRange) {
       {{"--temperature", "-1"}, "--temperature: expected a number of at least 0"},
       {{"--top_p", "0"}, "--top_p: expected a number above 0 and up to 1, got '0'"},
       {{"--top_p", "1.5"}, "--top_p: expected a number above 0 and up to 1"},
-      {{"--top_k", "-1"}, "--top_k: expected an integer of at least 0"},
+      {{"--top_k", "-2"}, "--top_k: expected an integer of at least 0, or -1"},
       {{"--min_p", "2"}, "--min_p: expected a number of at least 0 and below 1"},
       {{"--max_new_tokens", "0"}, "--max_new_tokens: expected an integer of at least 1"},
       {{"--num_beams", "0"}, "--num_beams: expected an integer of at least 1"},

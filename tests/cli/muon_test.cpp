@@ -64,7 +64,7 @@ TEST_F(MuonLines, ARunGoesOnToTheBit) {
   expect_error(run_words(other), 2, {"optimizer"});
   expect_error(run_words({"convert", (*this) / "once-full/checkpoint-2", (*this) / "mcore", "--to",
                           "mcore", "--with-optimizer"}),
-               3, {"Megatron's format is written with the state of Adam alone"});
+               4, {"Megatron's format is written with the state of Adam alone"});
 }
 
 TEST_F(MuonLines, ProcessesThatShareItsStateGiveTheLossesOfOne) {

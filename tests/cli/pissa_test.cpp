@@ -110,7 +110,7 @@ TEST_F(PissaLines, WordsOfOtherSystemsAreKnownAndOthersRefused) {
   std::ofstream((*this) / "factory/adapter_config.json") << config;
   expect_error(run_words({"merge", "--model", good("model"), "--adapters", (*this) / "factory",
                           "--output", (*this) / "merged"}),
-               3, {"init_lora_weights must be true", "path_initial_model_for_weight_conversion"});
+               4, {"init_lora_weights must be true", "path_initial_model_for_weight_conversion"});
 }
 
 }  // namespace

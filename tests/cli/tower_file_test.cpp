@@ -188,8 +188,8 @@ TEST_F(TowerFile, OfAnotherModelIsRefused) {
                                     ? "base_model.model.model.visual.other.weight"
                                     : "";
                        }));
-  const ProgramResult merged = run({"merge", "--adapters", "swift", "--model", seeing_.model,
-                                    "--output_dir", "merged", "--device", "cpu"});
+  const ProgramResult merged =
+      run({"merge", "--adapters", "swift", "--model", seeing_.model, "--output_dir", "merged"});
   EXPECT_NE(merged.exit_code, 0);
   EXPECT_THAT(merged.err, HasSubstr("vit.safetensors"));
 }

@@ -131,7 +131,7 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
     const std::vector<std::string> of_tower = tower_targets(targets, vision);
     if (tuner == Tuner::kLora) {
       of_tower.empty()
-          ? log::notice(
+          ? log::info(
                 "no adapters on the vision tower: {} names none of its {} linear layers "
                 "that are trained",
                 options.given_as("lora_target"), vision.lora_targets.size())
