@@ -41,7 +41,8 @@ TEST_F(InferScores, PairsAreScoredAsInTheEvaluationOfTheTraining) {
     // LLaMA-Factory's head lies beside the model's files.
     const std::vector<std::string> begin =
         tuner == "beside"
-            ? std::vector<std::string>{"train", "--stage", "rm", "--finetuning_type", "full"}
+            ? std::vector<std::string>{"train", "--stage",   "rm",  "--finetuning_type",
+                                       "full",  "--do_eval", "true"}
             : std::vector<std::string>{"rlhf", "--rlhf_type", "rm", "--tuner", tuner};
     ok(line(begin, "pairs.jsonl", tuner,
             {"--val_ratio", "0", "--val_dataset", "held.jsonl", "--lr", "1e-2"}));
