@@ -73,11 +73,19 @@ arch::PositionChange recorded_positions(const Json& record) {
   return change;
 }
 
+constexpr const char* kAdapterWeights[] = {"adapter_model.safetensors",
+                                           "adapter_model.safetensors.index.json",
+                                           "adapter_model.bin", "adapter_model.bin.index.json"};
+
 /// Rows of the table or the head that adapters bring whole; 0: they bring neither.
 int64_t rows_of_adapter(const fs::path& adapter, const arch::ModelConfig& base) {
   int64_t rows = 0;
+  if (!fs::exists(adapter / "adapter_config.json")) return rows;
   // Whoever opens adapters without weights says so.
-  if (!fs::exists(adapter / "adapter_config.json") || holds_no_weights(adapter)) return rows;
+  const bool has_weights =
+      std::any_of(std::begin(kAdapterWeights), std::end(kAdapterWeights),
+                  [&](const char* name) { return fs::exists(adapter / name); });
+  if (!has_weights) return rows;
   const auto tensors = weights::open_weights(adapter);
   for (const arch::ParamSpec& spec : arch::parameters_of(base)) {
     const bool is_of_tokens =

@@ -240,18 +240,5 @@ TEST_F(FiniteWeights, TrainedWeightsThatTheTypeOfTheResultCannotHoldAreNotSaved)
   EXPECT_TRUE(fs::exists((*this) / "run/checkpoint-2/DONE"));
 }
 
-TEST_F(FiniteWeights, DocumentsWhoseScoresAreNoNumbersHaveNoPlace) {
-  const fs::path model = copy_model();
-  fill(model / "model.safetensors", "model.norm.weight", std::nanf(""));
-  write("rows.jsonl", R"({"query": "a", "pos": ["b"], "neg": ["c"]})"
-                      "\n");
-  const ProgramResult result =
-      run({"infer", "--model", "model", "--task_type", "generative_reranker", "--dataset",
-           "rows.jsonl", "--reranker_positive_token", "y", "--reranker_negative_token", "n"});
-  expect_error(result, 3, {"no row has documents that can be ranked"});
-  EXPECT_THAT(result.err,
-              AllOf(HasSubstr("the model's score is no number"), Not(HasSubstr("mrr"))));
-}
-
 }  // namespace
 }  // namespace danlu::test

@@ -203,7 +203,7 @@ TEST_F(Nf4Adapters, ModelsBesideThePolicyArePlannedAsTheyAreHeld) {
   const std::vector<std::string> judged = {"--reward_funcs", "repetition",
                                            "--max_completion_length", "6"};
   EXPECT_NEAR(planned("a", dpo, {}) - planned("b", dpo, in_nf4), saved, 1);
-  const std::vector<std::string> further = {"--adapters", "q"};
+  const std::vector<std::string> further = {"--adapters", "q", "--ref_adapters", "q"};
   EXPECT_NEAR(planned("c", dpo, further) - planned("d", dpo, with(further, in_nf4)), 2 * saved, 2)
       << "the policy and its reference";
   EXPECT_NEAR(planned("e", ppo, judged) - planned("f", ppo, with(judged, in_nf4)), 2 * saved, 2)

@@ -402,6 +402,8 @@ TEST_F(PreferenceLines, HeldOutPromptsAreAnsweredAndJudged) {
                                            "soft_overlong",
                                            "--soft_cache_length",
                                            "8",
+                                           "--soft_max_length",
+                                           "9",
                                            "--max_completion_length",
                                            "8",
                                            "--num_generations",
@@ -427,16 +429,16 @@ TEST_F(PreferenceLines, HeldOutPromptsAreAnsweredAndJudged) {
     ASSERT_EQ(evaluations.size(), 2u) << "behind each rollout";
     for (const Json& record : evaluations) {
       EXPECT_FALSE(record.contains("eval_loss"));
-      // An answer of n of at most 8 tokens gets -n / 8.
+      // An answer of n of at most 8 tokens gets -(n - 1) / 8.
       EXPECT_NEAR(record.at("eval_reward").get<double>(),
-                  -record.at("eval_completions/mean_length").get<double>() / 8, 1e-6);
+                  (1 - record.at("eval_completions/mean_length").get<double>()) / 8, 1e-6);
       EXPECT_EQ(record.at("eval_reward"), record.at("eval_rewards/soft_overlong/mean"));
     }
     // As the model that is left answers: its likeliest tokens.
     const std::string rows = std::string(type) + ".jsonl";
     ok({"rollout", "--model", type, "--dataset", "held.jsonl", "--num_generations", "1",
         "--temperature", "0", "--max_new_tokens", "8", "--reward_funcs", "soft_overlong",
-        "--soft_cache_length", "8", "--output", rows});
+        "--soft_cache_length", "8", "--soft_max_length", "9", "--output", rows});
     std::ifstream drawn(*this / rows);
     double sum = 0, count = 0;
     for (std::string text; std::getline(drawn, text); ++count) {

@@ -296,9 +296,9 @@ TEST_F(SeenRows, NamedTargetsChooseLayersOfTheTowerByTheirNames) {
 // ms-swift (optimizers/multimodal.py) leaves such a group empty.
 TEST_F(SeenRows, TheRateOfAFrozenPartIsNoError) {
   const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
-  const ProgramResult result = train(
-      "frozen", rows,
-      {"--freeze_vit", "true", "--max_steps", "1", "--vit_lr", "1e-5", "--aligner_lr", "1e-5"});
+  const ProgramResult result = train("frozen", rows,
+                                     {"--freeze_vit", "true", "--max_steps", "1", "--vit_lr",
+                                      "1e-5", "--aligner_lr", "1e-5", "-v"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("--vit_lr has no effect"));
   EXPECT_THAT(result.err, HasSubstr("--aligner_lr has no effect"));

@@ -111,14 +111,18 @@ TEST_P(MuonMesh, GivesTheNumbersOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(All, MuonMesh, testing::ValuesIn(muon_cases()),
                          [](const auto& info) { return name_of(info); });
 
-TEST(MuonTraining, SharesAreTheBitsOfWholes) {
+/// ZeRO-2 and 3 sum gradients after each micro-batch, so in another order.
+TEST(MuonTraining, SharesAreTheBitsOfWholesWhereGradientsAreSummedAlike) {
   const auto weights_of = [](Sharding sharding) {
     return train(muon_case("qwen2", Tuning::kFull, {.data = 2}, sharding), {.data = 2}, 3).weights;
   };
   const auto whole = weights_of(Sharding::kNone);
   for (const Sharding sharding : {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
-    for (const auto& [name, weight] : weights_of(sharding))
-      EXPECT_TRUE(at::equal(weight, whole.at(name))) << name << static_cast<int>(sharding);
+    for (const auto& [name, weight] : weights_of(sharding)) {
+      const double distance = (weight - whole.at(name)).abs().max().item<double>();
+      EXPECT_LE(distance, sharding == Sharding::kState ? 0 : 2e-5)
+          << name << static_cast<int>(sharding);
+    }
   }
 }
 
