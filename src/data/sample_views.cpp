@@ -165,8 +165,7 @@ class WithPreviousAnswers : public SampleSource {
       if (count > 1) {
         log::warning(
             "[kto] all {} rows have one prompt: the drift from the reference is measured on "
-            "answers "
-            "that are trained themselves",
+            "answers that are trained themselves",
             count);
       }
       return;

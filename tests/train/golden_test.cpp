@@ -5,6 +5,7 @@
 
 #include "models/weight_files.h"
 #include "support/temporary_directory.h"
+#include "train/golden_rows.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -12,33 +13,15 @@ namespace golden_test {
 
 using test::read_tensor;
 
-/// Rows of step `step`, padding left out (attention_mask 0).
-std::shared_ptr<data::VectorSource> rows_of(const weights::TensorSource& golden,
-                                            const std::string& prefix, int64_t step) {
-  const at::Tensor ids = read_tensor(golden, prefix + "input_ids")[step];
-  const at::Tensor mask = read_tensor(golden, prefix + "attention_mask")[step];
-  const at::Tensor labels = read_tensor(golden, prefix + "labels")[step];
-  std::vector<data::Sample> samples;
-  for (int64_t row = 0; row < ids.size(0); ++row) {
-    data::Sample sample;
-    for (int64_t t = 0; t < ids.size(1); ++t) {
-      if (mask[row][t].item<int64_t>() == 0) continue;
-      sample.ids.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
-      sample.labels.push_back(static_cast<int32_t>(labels[row][t].item<int64_t>()));
-    }
-    samples.push_back(std::move(sample));
-  }
-  return std::make_shared<data::VectorSource>(std::move(samples));
-}
-
 void expect_curve(TrainState& state, const TrainConfig& config, const weights::TensorSource& golden,
                   const std::string& prefix, double loss_tolerance,
                   const std::function<void(int64_t, const StepResult&)>& more = {}) {
   const at::Tensor losses = read_tensor(golden, prefix + "losses"),
                    norms = read_tensor(golden, prefix + "grad_norms");
   for (int64_t step = 0; step < losses.numel(); ++step) {
-    const StepResult result = run_step(state, test::step_of(rows_of(golden, prefix, step), 3, 1, 0),
-                                       config, config.schedule.shape);
+    const StepResult result =
+        run_step(state, test::step_of(test::golden_rows(golden, step, prefix), 3, 1, 0), config,
+                 config.schedule.shape);
     EXPECT_NEAR(result.loss, losses[step].item<float>(), loss_tolerance) << "step " << step;
     EXPECT_NEAR(result.grad_norm, norms[step].item<float>(), 1e-3) << "step " << step;
     EXPECT_FALSE(result.skipped);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "plan/memory.h"
+#include "train/golden_rows.h"
 #include "train/mesh.h"
 #include "train/mesh_cases.h"
 
@@ -14,22 +15,6 @@ namespace mesh_test {
 namespace {
 
 using parallel::Sharding;
-
-std::shared_ptr<data::VectorSource> muon_rows(const weights::TensorSource& golden, int64_t step) {
-  const at::Tensor ids = test::read_tensor(golden, "input_ids")[step];
-  const at::Tensor mask = test::read_tensor(golden, "attention_mask")[step];
-  const at::Tensor labels = test::read_tensor(golden, "labels")[step];
-  std::vector<data::Sample> samples;
-  for (int64_t row = 0; row < ids.size(0); ++row) {
-    data::Sample& sample = samples.emplace_back();
-    for (int64_t t = 0; t < ids.size(1); ++t) {
-      if (mask[row][t].item<int64_t>() == 0) continue;
-      sample.ids.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
-      sample.labels.push_back(static_cast<int32_t>(labels[row][t].item<int64_t>()));
-    }
-  }
-  return std::make_shared<data::VectorSource>(std::move(samples));
-}
 
 TEST(MuonTraining, TwentyStepsEqualTorch) {
   DANLU_REQUIRES_SHARED();
@@ -46,9 +31,9 @@ TEST(MuonTraining, TwentyStepsEqualTorch) {
              norms = golden.at("grad_norms").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), 20u);
   for (size_t step = 0; step < losses.size(); ++step) {
-    const StepResult result =
-        run_step(state, test::step_of(muon_rows(*rows, static_cast<int64_t>(step)), 3, 1, 0),
-                 config, config.schedule.shape);
+    const StepResult result = run_step(
+        state, test::step_of(test::golden_rows(*rows, static_cast<int64_t>(step)), 3, 1, 0), config,
+        config.schedule.shape);
     EXPECT_NEAR(result.loss, losses[step], 1e-4) << step;
     EXPECT_NEAR(result.grad_norm, norms[step], 1e-3) << step;
   }

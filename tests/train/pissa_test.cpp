@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "train/golden_rows.h"
 #include "train/mesh.h"
 #include "train/mesh_cases.h"
 
@@ -14,22 +15,6 @@ namespace {
 
 using parallel::Sharding;
 using weights::AdapterStart;
-
-std::shared_ptr<data::VectorSource> rows_at(const weights::TensorSource& golden, int64_t step) {
-  const at::Tensor ids = test::read_tensor(golden, "input_ids")[step];
-  const at::Tensor mask = test::read_tensor(golden, "attention_mask")[step];
-  const at::Tensor labels = test::read_tensor(golden, "labels")[step];
-  std::vector<data::Sample> samples;
-  for (int64_t row = 0; row < ids.size(0); ++row) {
-    data::Sample& sample = samples.emplace_back();
-    for (int64_t t = 0; t < ids.size(1); ++t) {
-      if (mask[row][t].item<int64_t>() == 0) continue;
-      sample.ids.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
-      sample.labels.push_back(static_cast<int32_t>(labels[row][t].item<int64_t>()));
-    }
-  }
-  return std::make_shared<data::VectorSource>(std::move(samples));
-}
 
 /// B A of every adapter, fixed half and all, by its module.
 std::map<std::string, at::Tensor> products_of(const std::map<std::string, at::Tensor>& parts) {
@@ -67,8 +52,9 @@ TEST(PissaTraining, TenStepsEqualTorch) {
     TrainState state = test::make_state(std::move(model), config);
     const Json& golden = goldens.at(kind);
     for (int64_t step = 0; step < 10; ++step) {
-      const StepResult result = run_step(state, test::step_of(rows_at(*rows, step), 3, 1, 0),
-                                         config, config.schedule.shape);
+      const StepResult result =
+          run_step(state, test::step_of(test::golden_rows(*rows, step), 3, 1, 0), config,
+                   config.schedule.shape);
       EXPECT_NEAR(result.loss, golden.at("losses")[static_cast<size_t>(step)].get<double>(), 1e-4)
           << kind << step;
       EXPECT_NEAR(result.grad_norm,
