@@ -118,6 +118,21 @@ void each_block(const at::Tensor& logits_CV, const Visit& visit) {
   for (int64_t first = 0; first < rows; first += block) visit(first, std::min(block, rows - first));
 }
 
+/// The first of all ranks' columns whose logit is the row's largest, as a floating number.
+at::Tensor first_largest(const at::Tensor& logits_Cv, const at::Tensor& largest_C,
+                         const VocabularyShare& share) {
+  // The largest that ranks agree on is that of the negative column.
+  at::Tensor negative_C =
+      at::full({logits_Cv.size(0)}, -static_cast<double>(share.vocab), largest_C.options());
+  if (logits_Cv.size(1) > 0) {
+    const auto [own_C, column_C] = at::max(logits_Cv, 1);
+    const at::Tensor column_here_C = (column_C + share.first_row).to(largest_C.scalar_type());
+    negative_C = at::where(own_C == largest_C, column_here_C.neg(), negative_C);
+  }
+  share.max_over_ranks(negative_C);
+  return negative_C.neg();
+}
+
 /// of_logits where this rank has some columns of the logits.
 TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
                        const VocabularyShare& share, bool with_entropy, at::Tensor& norms_C) {
@@ -138,8 +153,9 @@ TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
   }
   share.sum_over_ranks(logits_M);
   const at::Tensor norms_M = norms_C.index_select(0, rows_M);
+  const at::Tensor best_C = first_largest(logits_Cv, largest_C, share).to(at::kLong);
   TokenLogprobs result = {logits_M - norms_M, logits_M, norms_M,
-                          logits_M >= largest_C.index_select(0, rows_M)};
+                          best_C.index_select(0, rows_M) == ids_M};
   if (with_entropy) {
     at::Tensor expected_C = expected_logits(logits_Cv, norms_C);
     share.sum_over_ranks(expected_C);

@@ -14,8 +14,8 @@ struct TokenLogprobs {
   at::Tensor logprobs_M;  ///< logits - norms, with grad
   // Without grad.
   at::Tensor logits_M, norms_M;  ///< norm: log of the sum of exponentials over the vocabulary
-  /// bool: the id has the largest logit. Among equal logits only the first has; if ranks share the
-  /// head, or the device computes through its table alone, all of them have.
+  /// bool: the id has the largest logit. Among equal logits only the first has; where the device
+  /// computes through its table alone, all of them have.
   at::Tensor is_largest_M;
   /// The entropy of the whole distribution at the pair's row, in nats; undefined unless asked for.
   at::Tensor entropies_M = {};

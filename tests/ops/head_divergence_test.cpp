@@ -10,13 +10,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <barrier>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -26,12 +24,14 @@
 #include "base/json.h"
 #include "finite_differences.h"
 #include "ops/token_logprobs.h"
+#include "thread_ranks.h"
 
 namespace danlu::ops {
 namespace divergence_test {
 
 using test::expect_gradients;
 using test::random_f64;
+using test::Threads;
 
 at::Tensor numbers(const Json& list, at::IntArrayRef sizes) {
   return at::tensor(list.get<std::vector<double>>(), at::TensorOptions(at::kDouble)).view(sizes);
@@ -150,27 +150,6 @@ TEST(HeadDivergence, HasNoLogprobsWhereNobodyAsks) {
                           torch::autograd::grad({without.divergences_M.sum()}, {hidden})[0]));
   }
 }
-
-/// Sums and maxima over threads that all ask for the same ones.
-class Threads {
- public:
-  explicit Threads(size_t count) : parts_(count), meet_(static_cast<std::ptrdiff_t>(count)) {}
-  VocabularyShare share(size_t rank, int64_t first, int64_t vocab, int64_t most) {
-    return {first, vocab, most, [this, rank](at::Tensor& t) { exchange(rank, t, false); },
-            [this, rank](at::Tensor& t) { exchange(rank, t, true); }};
-  }
-
- private:
-  void exchange(size_t rank, at::Tensor& tensor, bool largest) {
-    parts_[rank] = tensor.clone();
-    meet_.arrive_and_wait();
-    const at::Tensor all = at::stack(parts_);
-    tensor.copy_(largest ? all.amax({0}) : all.sum({0}));
-    meet_.arrive_and_wait();
-  }
-  std::vector<at::Tensor> parts_;
-  std::barrier<> meet_;
-};
 
 /// -inf where a loop over ids finds that a token is not among the K likeliest.
 at::Tensor only_likeliest(const at::Tensor& logits_MV, int64_t k) {

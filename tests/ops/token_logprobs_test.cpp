@@ -4,21 +4,28 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "base/error.h"
 #include "finite_differences.h"
+#include "thread_ranks.h"
 
 namespace danlu::ops {
 namespace {
 
 using test::expect_gradients;
 using test::random_f64;
+using test::Threads;
 
 at::Tensor integers(const std::vector<int64_t>& values) {
   return at::tensor(values, at::TensorOptions(at::kLong));
@@ -129,6 +136,38 @@ TEST(TokenLogprobs, OfNoTokenHangOnTheGraph) {
     EXPECT_EQ(found.logprobs_M.numel(), 0);
     EXPECT_TRUE(found.logprobs_M.requires_grad()) << trained;
   }
+}
+
+// Logits of bf16 are often alike: which of them is the greedy one may not depend on the ranks.
+TEST(TokenLogprobs, FirstOfEqualLogitsIsTheLargestWhoeverHasIt) {
+  const int64_t vocab = 11;
+  const at::Tensor hidden = random_f64({6, 2}, 1).round(),
+                   weight = random_f64({vocab, 2}, 2).round();
+  const at::Tensor best_N = std::get<1>(at::max(at::mm(hidden, weight.t()), 1));
+  std::vector<int64_t> every_row, every_id;
+  for (int64_t i = 0; i < 6 * vocab; ++i) {
+    every_row.push_back(i / vocab);
+    every_id.push_back(i % vocab);
+  }
+  const at::Tensor rows = integers(every_row), ids = integers(every_id);
+  const at::Tensor wanted = best_N.index_select(0, rows) == ids;
+  EXPECT_TRUE(at::equal(head_token_logprobs(hidden, weight, rows, ids).is_largest_M, wanted));
+  // Three ranks of 4, 4 and 3 columns, and one without any.
+  Threads threads(4);
+  std::vector<at::Tensor> found(4);
+  std::vector<std::thread> ranks;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      const int64_t first = std::min(vocab, 4 * static_cast<int64_t>(rank)),
+                    count = std::min<int64_t>(4, vocab - first);
+      HeadOptions options;
+      options.share = threads.share(rank, first, vocab, 4);
+      found[rank] = head_token_logprobs(hidden, weight.narrow(0, first, count), rows, ids, options)
+                        .is_largest_M;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const at::Tensor& one : found) EXPECT_TRUE(at::equal(one, wanted));
 }
 
 TEST(TokenLogprobs, RowsAndIdsMustBeThere) {

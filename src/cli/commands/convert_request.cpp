@@ -88,7 +88,8 @@ void read_target(const Options& options, ConvertRequest& request) {
         {"peft", ConvertTo::kPeft}};
     request.to = names.at(options.get_string("to"));
   } else if (!options.is_set("save_model_type")) {
-    request.to = *by_sizes == ConvertTo::kCore && to_legacy ? ConvertTo::kLegacy : *by_sizes;
+    request.to = by_sizes.value();
+    if (request.to == ConvertTo::kCore && to_legacy) request.to = ConvertTo::kLegacy;
   } else if (options.get_string("save_model_type") == "hf") {
     request.to = ConvertTo::kHf;
     // convert_ckpt.py is given the original directory here and writes below it.
