@@ -51,33 +51,31 @@ class TowerFile : public OwnFolder {
                                       seeing_.model,
                                       "--dataset",
                                       "rows.jsonl",
-                                      "--output_dir",
-                                      run_name,
-                                      "--tuner",
-                                      "lora_llm",
-                                      "--no-version-dir",
-                                      "--plot_loss",
-                                      "false",
                                       "--dtype",
                                       "fp32",
                                       "--max_steps",
                                       "1",
+                                      "--lr",
+                                      "0.01",
                                       "--batch_size",
                                       "2",
                                       "--val_ratio",
                                       "0",
                                       "--max_length",
                                       "400",
-                                      "--lr",
-                                      "0.01",
                                       "--device",
                                       "cpu",
-                                      "--warmup_ratio",
-                                      "0",
+                                      "--plot_loss",
+                                      "false",
+                                      "--cache_dir",
+                                      "cache",
                                       "--lora_dropout",
                                       "0",
-                                      "--cache_dir",
-                                      "cache"};
+                                      "--warmup_ratio",
+                                      "0",
+                                      "--no-version-dir",
+                                      "--output_dir",
+                                      run_name};
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   }
@@ -114,7 +112,7 @@ TEST_F(TowerFile, IsPartOfTheAdapterThatItLiesBeside) {
                {{{"role", "user"}, {"content", "<image>the lazy fox?"}},
                 {{"role", "assistant"}, {"content", "dog 7"}}}}};
   write("rows.jsonl", row.dump() + "\n" + row.dump() + "\n");
-  const ProgramResult tuned = train("own", {"--merge_lora", "true"});
+  const ProgramResult tuned = train("own", {"--tuner", "lora_llm", "--merge_lora", "true"});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
   split(*this / "own/checkpoint-1", "swift");
 
@@ -136,38 +134,8 @@ TEST_F(TowerFile, IsPartOfTheAdapterThatItLiesBeside) {
 
   // The same weights are gone on from, and the tower is trained on.
   for (const char* from : {"own/checkpoint-1", "swift"}) {
-    const ProgramResult result = run({"sft",
-                                      "--model",
-                                      seeing_.model,
-                                      "--adapters",
-                                      from,
-                                      "--dataset",
-                                      "rows.jsonl",
-                                      "--output_dir",
-                                      std::string(from) + "-on",
-                                      "--dtype",
-                                      "fp32",
-                                      "--max_steps",
-                                      "1",
-                                      "--batch_size",
-                                      "2",
-                                      "--val_ratio",
-                                      "0",
-                                      "--max_length",
-                                      "400",
-                                      "--lr",
-                                      "0.01",
-                                      "--device",
-                                      "cpu",
-                                      "--warmup_ratio",
-                                      "0",
-                                      "--plot_loss",
-                                      "false",
-                                      "--no-version-dir",
-                                      "--merge_lora",
-                                      "true",
-                                      "--lora_dropout",
-                                      "0"});
+    const ProgramResult result =
+        train(std::string(from) + "-on", {"--adapters", from, "--merge_lora", "true"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
   EXPECT_TRUE(differences("own/checkpoint-1-on-merged", "swift-on-merged").empty());
@@ -178,7 +146,7 @@ TEST_F(TowerFile, OfAnotherModelIsRefused) {
   write("rows.jsonl",
         R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})"
         "\n");
-  const ProgramResult tuned = train("own", {});
+  const ProgramResult tuned = train("own", {"--tuner", "lora_llm"});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
   split(*this / "own/checkpoint-1", "swift");
   write("swift/vit.safetensors",

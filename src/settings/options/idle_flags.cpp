@@ -99,20 +99,9 @@ std::vector<Rule> adapter_rules(const Options& options, const TrainConfig& confi
   };
 }
 
-const std::vector<const char*>& flags_of_pictures() {
-  static const std::vector<const char*> flags{"pre_resize",          "max_pixels",
-                                              "min_pixels",          "image_max_pixels",
-                                              "image_min_pixels",    "video_max_pixels",
-                                              "video_min_pixels",    "image_resolution",
-                                              "video_resolution",    "frame_max_pixels",
-                                              "frame_min_pixels",    "video_total_pixels",
-                                              "image_max_token_num", "image_min_token_num",
-                                              "video_max_token_num", "video_min_token_num",
-                                              "video_fps",           "video_maxlen",
-                                              "video_min_frames",    "norm_bbox",
-                                              "bbox_format",         "exif",
-                                              "add_vision_id",       "media_dir",
-                                              "allow_media_domains", "dataloader_num_workers"};
+std::vector<const char*> flags_of_pictures() {
+  std::vector<const char*> flags = media_flag_names();
+  flags.push_back("dataloader_num_workers");
   return flags;
 }
 

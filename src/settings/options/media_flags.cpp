@@ -166,6 +166,8 @@ data::MediaFlags media_flags_from(const Options& options) {
   return flags;
 }
 
+std::vector<const char*> media_flag_names() { return {kMediaFlags.begin(), kMediaFlags.end()}; }
+
 std::vector<std::string> given_media_flags(const Options& options) {
   std::vector<std::string> given;
   for (const char* name : kMediaFlags) {

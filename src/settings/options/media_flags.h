@@ -24,7 +24,10 @@ std::filesystem::path processor_directory(const TrainConfig& config);
 std::optional<data::MediaSettings> fetching_media_settings(
     const std::filesystem::path& model_directory, const data::MediaFlags& flags);
 
-/// The options about pictures that were given.
+/// All options about pictures and videos.
+std::vector<const char*> media_flag_names();
+
+/// Those of them that were given.
 std::vector<std::string> given_media_flags(const Options& options);
 
 /// With the flags of a run's args.json that say what its pictures became, where the line is silent:
