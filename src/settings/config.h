@@ -114,6 +114,9 @@ struct ScheduleChoice {
   std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
   /// The same in samples, of which a step has RunPlan::global_batch_size.
   std::optional<int64_t> warmup_samples, decay_samples, wsd_decay_samples;
+  /// kWarmupStableDecay without wsd_decay_…: a third of what follows the warm-up is constant, as
+  /// LLaMA-Factory has it; else nine tenths of the run.
+  bool is_stable_for_a_third = false;
 };
 
 /// Whose form the console line of a step has.

@@ -51,6 +51,14 @@ std::optional<int64_t> steps_of(const TrainConfig& config, const char* flag,
       tr("take a multiple of {}", of_step));
 }
 
+/// Updates of the last phase where nothing says how many.
+int64_t usual_decay(const ScheduleConfig& schedule, const ScheduleChoice& told) {
+  if (!told.is_stable_for_a_third) return schedule.total_steps / 10;
+  const int64_t rest =
+      std::max<int64_t>(0, schedule.total_steps - static_cast<int64_t>(schedule.warmup_steps));
+  return rest - rest / 3;
+}
+
 /// asked: steps of the run, before max_epochs ends it.
 ScheduleConfig schedule_of(const TrainConfig& config, int64_t of_step, int64_t asked) {
   ScheduleConfig schedule = config.schedule.shape;
@@ -62,7 +70,7 @@ ScheduleConfig schedule_of(const TrainConfig& config, int64_t of_step, int64_t a
   if (schedule.kind == ScheduleKind::kWarmupStableDecay) {
     schedule.decay_steps = told.wsd_decay_steps.value_or(
         steps_of(config, "lr_wsd_decay_samples", told.wsd_decay_samples, of_step)
-            .value_or(schedule.total_steps / 10));
+            .value_or(usual_decay(schedule, told)));
   }
   return schedule;
 }

@@ -52,11 +52,12 @@ double warmup_fraction(const ScheduleConfig& config, int64_t step) {
 double inverse_root(const ScheduleConfig& config, double step) {
   const bool is_megatrons = config.inverse_scale > 0;
   if (is_megatrons && step > static_cast<double>(config.total_steps)) return 0;
-  if (config.warmup_steps > 0)
+  if (config.warmup_steps > 0 && config.timescale == 0)
     return std::sqrt(config.warmup_steps / std::max(config.warmup_steps, step));
   if (is_megatrons) return std::sqrt(config.inverse_scale / std::max(config.inverse_scale, step));
   constexpr double kPublishedScale = 10000;
-  return std::sqrt(kPublishedScale / (step + kPublishedScale));
+  const double scale = config.timescale > 0 ? config.timescale : kPublishedScale;
+  return std::sqrt(scale / (step - config.warmup_steps + scale));
 }
 
 double decayed(const ScheduleConfig& config, int64_t step) {

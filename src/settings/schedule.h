@@ -34,12 +34,15 @@ struct ScheduleConfig {
   int64_t total_steps = 1;  ///< updates of the whole run
   int64_t decay_steps = 0;  ///< kWarmupStableDecay: updates of its last phase
   double power = 1.0;       ///< kPolynomial
-  /// kInverseSqrt without a warm-up. 0: as Hugging Face's, whose scale is 10,000 updates. Else
+  /// kInverseSqrt without a warm-up. 0: as Hugging Face's (timescale). Else
   /// Megatron's: lr * sqrt(inverse_scale / step), and min_lr after total_steps.
   double inverse_scale = 0;
   int64_t num_cycles = 1;            ///< kCosineWithRestarts
   Ramp warmup_ramp = Ramp::kLinear;  ///< kLinear or kLog (DeepSpeed's kinds only)
   Ramp decay_ramp = Ramp::kLinear;   ///< kWarmupStableDecay only
+  /// kInverseSqrt of Hugging Face: updates after the warm-up over which the rate falls by sqrt(2).
+  /// 0: as many as warm up, or 10,000.
+  double timescale = 0;
 
   /// Errors: UsageError naming the field, its value and the rule.
   void validate() const;

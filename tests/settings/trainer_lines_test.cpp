@@ -2,10 +2,13 @@
 // there.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "data/indexed_test_support.h"
 #include "data/megatron/instruction_dataset.h"
 #include "settings/option_lines.h"
 #include "settings/run_plan.h"
+#include "settings/schedule.h"
 
 namespace danlu::settings::options_test {
 
@@ -238,7 +241,7 @@ TEST_F(TrainerLines, ArgumentsOfTheTrainersSchedules) {
   EXPECT_EQ(shape("cosine_with_restarts", R"({"num_cycles": 3})").num_cycles, 3);
   EXPECT_EQ(shape("polynomial", R"({"power": 2, "lr_end": 1e-8})").power, 2);
   EXPECT_EQ(shape("polynomial", R"({"lr_end": 1e-8})").min_lr, 1e-8);
-  EXPECT_EQ(shape("cosine", "{}").min_lr, 0);
+  EXPECT_EQ(shape("cosine", R"({"num_cycles": 0.5})").min_lr, 0);
   const auto refused = [&](const Line& more) {
     return refusal("sft", Line{"--profile", "llamafactory"} + more);
   };
@@ -252,6 +255,49 @@ TEST_F(TrainerLines, ArgumentsOfTheTrainersSchedules) {
               HasSubstr("--min_lr says 'min_lr' too"));
   EXPECT_THAT(refused({"--lr_scheduler_type", "cosine_with_min_lr"}),
               HasSubstr("where it ends is not said"));
+}
+
+// 60 updates, 6 of which warm up, leave 54: 18 at the peak, and half a cosine over 36, as
+// LLaMA-Factory's create_custom_scheduler counts and transformers' get_wsd_schedule falls.
+TEST_F(TrainerLines, TheTrainersStableDecayFallsByACosine) {
+  const Line line = {"--max_steps", "60", "--warmup_steps",      "6",
+                     "--lr",        "1",  "--lr_scheduler_type", "warmup_stable_decay"};
+  const auto schedule = [&](const char* profile, const Line& more) {
+    return plan_run(with("sft", line + Line{"--profile", profile} + more), 1000,
+                    data::LastBatch::kPartial)
+        .schedule;
+  };
+  const ScheduleConfig factory = schedule("llamafactory", {});
+  EXPECT_EQ(factory.decay_steps, 36);
+  EXPECT_EQ(learning_rate_at(factory, 24), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(factory, 42), 0.5);
+  EXPECT_NEAR(learning_rate_at(factory, 33), 0.5 * (1 + std::sqrt(0.5)), 1e-12);
+  const ScheduleConfig swift = schedule(
+      "swift3", {"--lr_scheduler_kwargs",
+                 R"({"num_decay_steps": 20, "min_lr_ratio": 0.1, "decay_type": "1-sqrt"})"});
+  EXPECT_EQ(learning_rate_at(swift, 40), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(swift, 45), 0.5 * 0.9 + 0.1);
+  EXPECT_THAT(refusal("sft", line + Line{"--profile", "swift3"}),
+              HasSubstr("how long it decays is not said"));
+  EXPECT_THAT(refusal("sft", line + Line{"--profile", "swift3", "--lr_scheduler_kwargs",
+                                         R"({"num_decay_steps": 20, "decay_type": "log"})"}),
+              HasSubstr("'decay_type' must be linear | cosine | 1-sqrt, got \"log\""));
+  EXPECT_EQ(schedule("danlu", {}).decay_steps, 6);
+}
+
+TEST_F(TrainerLines, ScaleOfTheInverseSquareRoot) {
+  const auto rate = [&](const char* told, int64_t step) {
+    return learning_rate_at(
+        plan_run(with("sft", {"--profile", "llamafactory", "--max_steps", "100", "--warmup_steps",
+                              "4", "--lr", "1", "--lr_scheduler_type", "inverse_sqrt",
+                              "--lr_scheduler_kwargs", told}),
+                 1000, data::LastBatch::kPartial)
+            .schedule,
+        step);
+  };
+  EXPECT_DOUBLE_EQ(rate("{}", 16), 0.5);
+  EXPECT_DOUBLE_EQ(rate(R"({"timescale": 9})", 4), 1);
+  EXPECT_DOUBLE_EQ(rate(R"({"timescale": 9})", 11), 0.75);
 }
 
 TEST_F(TrainerLines, NamesThatSayWhatDanluDoesAreTaken) {

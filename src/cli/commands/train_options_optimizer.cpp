@@ -121,8 +121,8 @@ std::vector<OptionSpec> schedule_options() {
        .group = optimizer},
       {.name = "lr_scheduler_kwargs",
        .type = OptionType::kJson,
-       .help = "the Trainer's: min_lr, min_lr_rate (part of lr), num_cycles, lr_end, power, as the "
-               "schedule has them",
+       .help = "the Trainer's: min_lr, min_lr_rate (part of lr), num_cycles, lr_end, power, timescale, "
+               "num_decay_steps, decay_type, min_lr_ratio, as the schedule has them",
        .group = optimizer},
       {.name = "wsd_decay_steps",
        .type = OptionType::kInt,
