@@ -219,8 +219,11 @@ std::string Options::print_config() const {
     if (!value.origin.empty()) from += " " + value.origin;
     const char* unset = is_given(name) || name == "profile" ? "" : "# ";
     const std::string& key = value.version_mark.empty() ? name : value.version_mark;
-    const std::string line = fmt::format("{}{}: {}", unset, key,
-                                         json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    // A file's null is a key that was not given.
+    const bool is_none = value.spec.may_be_none && !value.text && is_given(name);
+    const std::string text = is_none ? option_text::kNoNumber
+                                     : json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string line = fmt::format("{}{}: {}", unset, key, text);
     out += fmt::format("{:<47} # {}\n", line, from);
   }
   return out;

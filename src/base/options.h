@@ -45,8 +45,8 @@ struct OptionSpec {
   /// For kString: the flag may stand without a value and is "true" then, --no-flag is "false";
   /// other words for these two become them.
   bool may_be_alone = false;
-  /// For kFloat without a default: "none" and "null" are given as nothing, which outweighs a
-  /// profile.
+  /// For kFloat without a default: the word "none" is given as nothing, which outweighs a profile;
+  /// "null" is in a flag, and in a file a key that was not given.
   bool may_be_none = false;
   /// For kList: a map in a file is one element, its JSON.
   bool takes_map = false;

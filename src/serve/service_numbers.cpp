@@ -1,4 +1,6 @@
 // The routes whose answers are numbers: vectors of texts, scores of pairs, labels.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -111,6 +113,14 @@ void Service::judge(const http::ExchangePtr& exchange, const api::ChatRequest& w
     throw api::Refusal("'stream': what this model says of a text is one value, which comes at once",
                        "stream");
   }
+  const auto refuse = [](bool is_asked, const char* field) {
+    if (is_asked)
+      throw api::Refusal(fmt::format("'{}': this model judges texts, and writes none", field),
+                         field);
+  };
+  refuse(wish.num_choices > 1, "n");
+  refuse(wish.num_logprobs.has_value(), "logprobs");
+  refuse(!wish.conversation.tools.is_null(), "tools");
   api::ClassifyRequest asked;
   asked.model = wish.model;
   asked.inputs.emplace_back(wish.conversation);

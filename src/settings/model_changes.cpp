@@ -211,6 +211,11 @@ ModelChanges recorded_changes(const fs::path& adapter, const arch::ModelConfig& 
   return changes;
 }
 
+bool has_tokenizer_files(const fs::path& directory) {
+  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
+                     [&](const char* name) { return fs::is_regular_file(directory / name); });
+}
+
 fs::path tokenizer_beside(const fs::path& companions, const fs::path& adapter) {
   if (companions.empty() || adapter.empty()) return companions.empty() ? adapter : companions;
   bool brings = !recorded_tokens(text::read_record(adapter)).empty();
@@ -220,10 +225,7 @@ fs::path tokenizer_beside(const fs::path& companions, const fs::path& adapter) {
       return arch::last_name(entry).starts_with("embed");
     });
   }
-  const bool has_one =
-      std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
-                  [&](const char* name) { return fs::is_regular_file(adapter / name); });
-  return brings && has_one ? adapter : companions;
+  return brings && has_tokenizer_files(adapter) ? adapter : companions;
 }
 
 }  // namespace danlu::settings

@@ -43,6 +43,9 @@ std::vector<text::NewToken> recorded_tokens(const Json& record);
 /// Errors: as text::read_record, and as reading the adapters' headers.
 ModelChanges recorded_changes(const std::filesystem::path& adapter, const arch::ModelConfig& base);
 
+/// Whether a tokenizer may be read from the directory.
+bool has_tokenizer_files(const std::filesystem::path& directory);
+
 /// Where the tokenizer of a model with these adapters is: theirs, where they bring tokens or a
 /// table of embeddings and have one beside them, else the model's `companions`, else theirs.
 std::filesystem::path tokenizer_beside(const std::filesystem::path& companions,

@@ -65,6 +65,7 @@ std::optional<ToolFormat> tool_format_of_named(std::string_view tool_format) {
   if (tool_format == "llama3") return ToolFormat::kLlama3;
   if (tool_format == "mistral") return ToolFormat::kMistral;
   if (tool_format == "glm4_moe") return ToolFormat::kGlm45;
+  if (tool_format == "qwen3_5") return ToolFormat::kQwenCoder;
   return std::nullopt;
 }
 

@@ -154,6 +154,12 @@ TEST(OptionProfiles, NoneIsAValueThatOutweighsAProfile) {
   EXPECT_EQ(limit({"--new_tuner", "x", "--limit", "null"}), -1);
   EXPECT_EQ(limit({"--limit", "3"}), 3);
   EXPECT_THROW(two_versions().parse({"--share", "none"}), UsageError);
+  // What is printed says it again where it is read.
+  const test::TemporaryDirectory dir;
+  const std::string path = dir / "run.yaml";
+  std::ofstream(path)
+      << two_versions().parse({"--new_tuner", "x", "--limit", "none"}).print_config();
+  EXPECT_EQ(limit({path}), -1);
 }
 
 TEST(OptionProfiles, TwoSystemsInOneLineAreAnError) {

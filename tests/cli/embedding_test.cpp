@@ -155,6 +155,11 @@ TEST_F(EmbeddingLines, TextsThatNoRowHasFindTheirOwnAfterATraining) {
   EXPECT_TRUE(fs::exists(*this / "out" / "config_sentence_transformers.json"));
   expect_near(served({"--model", "out"}, "questions.jsonl"),
               vectors({"--model", "out"}, "questions.jsonl"), 1e-5);
+  // A template of the line is that of chats.
+  const ServedProgram templated(
+      {"--model", (*this / "out").string(), "--dtype", "fp32", "--template", "chatml"});
+  expect_near(served_by(templated, "questions.jsonl"),
+              vectors({"--model", "out"}, "questions.jsonl"), 1e-5);
   EXPECT_THAT(ok({"infer", "--model", "out", "--prompt", "cats"}).out,
               HasSubstr("[VECTOR] 32 numbers: "));
   expect_error(run({"infer", "--model", "out"}), 2, {"does not chat", "--task_type causal_lm"});

@@ -70,6 +70,7 @@ TEST_F(ModelChangeLines, StretchedPositionsAreThoseOfAnEditedConfigJson) {
   // The adapter is asked on the positions that it was trained on.
   const std::string right = answer({"--model", "edited", "--adapters", "flagged"});
   EXPECT_EQ(answer({"--adapters", "flagged"}), right);
+  EXPECT_EQ(answer({"--adapters", "flagged", "--rope_scaling", "yarn"}), right);
   EXPECT_EQ(answer({"--model", "model", "--adapters", "flagged/last"}), right);
   ok({"merge", "--adapters", "flagged", "--output", "merged"});
   EXPECT_EQ(json_of("merged/config.json")["rope_scaling"], kYarn);
@@ -114,6 +115,12 @@ TEST_F(ModelChangeLines, ALineThatAsksMayStretchThem) {
   EXPECT_EQ(answer({"--model", "model", "--hf-overrides",
                     R"({"rope_scaling": {"rope_type": "yarn", "factor": 3}})"}),
             edited);
+  // LLaMA-Factory stretches by 2 where it asks.
+  Json twice = kYarn;
+  twice["factor"] = 2.0;
+  copy_with("twice", {{"rope_scaling", twice}, {"max_position_embeddings", 64}});
+  EXPECT_EQ(answer({"--model", "model", "--rope_scaling", "yarn", "--profile", "llamafactory"}),
+            answer({"--model", "twice"}));
   copy_with("based", {{"rope_theta", 300.0}});
   EXPECT_EQ(answer({"--model", "model", "--rope-theta", "300"}), answer({"--model", "based"}));
   expect_error(run({"infer", "--model", "model", "--prompt", "a", "--rope_scaling", "yarm",
@@ -239,6 +246,16 @@ TEST_F(NewTokenLines, LlamaFactorysFlagsGrowByItsMultipleOfRows) {
   EXPECT_EQ(args["add_tokens"].size(), 50u);
   EXPECT_EQ(args["new_special_tokens"], Json({"<|0|>", "<|1|>"}));
   answer({"--adapters", "run"}, "word1001 <|1|>");
+}
+
+// The older name of its flag, whose commas divide.
+TEST_F(NewTokenLines, LlamaFactorysNewSpecialTokensAreDivided) {
+  make_tokens(2);
+  Words line =
+      with(train_line("run", "--finetuning_type lora --max_steps 1"), "--dataset", "rows.jsonl");
+  line.insert(line.end(), {"--new_special_tokens", "<|0|>,<|1|>"});
+  ok(line);
+  EXPECT_EQ(json_of("run/args.json")["new_special_tokens"], Json({"<|0|>", "<|1|>"}));
 }
 
 TEST_F(NewTokenLines, WhatCannotBeATokenIsSaid) {

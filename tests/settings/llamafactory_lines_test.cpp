@@ -26,6 +26,15 @@ TEST_F(LlamaFactoryLines, ATemplatesNameIsLlamaFactorysAndRecordedAsSuch) {
     EXPECT_EQ(of_file(lora + "template: " + name + "\n").data.template_name, name);
 }
 
+// mask_history and train_on_prompt are Danlu's own names too.
+TEST_F(LlamaFactoryLines, NamesThatDanluHasTooChooseNothingAlone) {
+  for (const char* flag : {"--mask_history", "--train_on_prompt"}) {
+    EXPECT_EQ(with("sft", {flag, "true"}).profile.name, "danlu");
+    EXPECT_EQ(with("train", {flag, "true", "--data_path", "x.json"}).profile.name, "alpaca");
+    EXPECT_EQ(with("train", {flag, "true", "--stage", "sft"}).profile.name, "llamafactory");
+  }
+}
+
 TEST_F(LlamaFactoryLines, ElsewhereItIsMindSpeeds) {
   const TrainConfig ours = with("sft", {"--template", "qwen"});
   EXPECT_EQ(ours.data.template_name, "qwen");

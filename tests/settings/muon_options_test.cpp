@@ -6,6 +6,7 @@
 namespace danlu::settings::options_test {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(TrainOptions, MuonIsMoonlightsUnlessALineIsMegatrons) {
   EXPECT_FALSE(with("sft", {}).adamw.muon);
@@ -31,6 +32,16 @@ TEST_F(TrainOptions, MuonIsMoonlightsUnlessALineIsMegatrons) {
   EXPECT_FALSE(mindspeeds.nesterov);
   EXPECT_EQ(mindspeeds.scale_mode, "unit_rms_norm");
   EXPECT_EQ(mindspeeds.num_steps, 10);
+}
+
+TEST_F(TrainOptions, MuonOfMegatronsLinesSaysThatMatricesAreWhole) {
+  const std::vector<std::string> line = {"--optimizer", "muon", "--tensor-model-parallel-size"};
+  const auto said = [&](const char* ranks, const std::vector<std::string>& more) {
+    return notices("posttrain", line + std::vector<std::string>{ranks} + more);
+  };
+  EXPECT_THAT(said("2", {}), HasSubstr("blockwise"));
+  EXPECT_THAT(said("1", {}), Not(HasSubstr("blockwise")));
+  EXPECT_THAT(said("2", {"--muon-tp-mode", "duplicated"}), Not(HasSubstr("blockwise")));
 }
 
 TEST_F(TrainOptions, DistMuonSharesItsState) {

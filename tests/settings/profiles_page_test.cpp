@@ -78,6 +78,8 @@ std::string marks_table() {
     for (const ProfileMark& mark : profile.marks) {
       by += (by.empty() ? "`--" : ", `--") + mark.name + "`";
       if (!mark.unless.empty()) by += " (without `--" + mark.unless + "`)";
+      if (!mark.beside.empty() && profile.marks.front().beside.empty())
+        by += " (beside `--" + mark.beside.front() + "`)";
     }
     if (!profile.marks.empty()) by += companions(profile.marks.front());
     out += row({profile.name, profile.system, by});

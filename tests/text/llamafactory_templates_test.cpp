@@ -174,6 +174,7 @@ TEST(LlamaFactoryTemplates, ServersReadTheCallsThatTheyKnow) {
   EXPECT_EQ(format("llama3"), ToolFormat::kLlama3);
   EXPECT_EQ(format("mistral"), ToolFormat::kMistral);
   EXPECT_EQ(format("glm4_moe"), ToolFormat::kGlm45);
+  EXPECT_EQ(format("qwen3_5"), ToolFormat::kQwenCoder);
   EXPECT_EQ(format("alpaca"), std::nullopt);
 }
 

@@ -309,8 +309,9 @@ inline OptionProfile llamafactory_profile() {
                 {"pref_beta"},
                 {"pref_loss"},
                 {"cutoff_len"},
-                {"mask_history"},
-                {"train_on_prompt"},
+                // Danlu's own names too.
+                {.name = "mask_history", .beside = {"stage"}},
+                {.name = "train_on_prompt", .beside = {"stage"}},
                 {"preprocessing_num_workers"},
                 {"additional_target"},
                 {"freeze_trainable_layers"},

@@ -176,18 +176,25 @@ void prepare_nf4(const Options& options, const std::optional<weights::MadeNf4>& 
       count);
 }
 
-/// The base's, or the adapter's where it brings tokens. Where the base has no tokenizer: the one
-/// that was named, else a GGUF file's own, else the adapter's.
+/// The one that was named, else the adapter's where it brings tokens, else the base's, else a GGUF
+/// file's own, else the adapter's.
 void carry_tokenizer(const Options& options, const weights::CheckpointSource& base,
                      const fs::path& adapters, const fs::path& directory) {
   // Files that are there already are kept.
+  const fs::path named = options.get_string_or("tokenizer", "");
+  if (text::is_gguf(named)) {
+    text::write_gguf_tokenizer(named, directory);
+  } else if (!named.empty()) {
+    weights::carry_over_files(text::directory_of_model(named), directory);
+  }
+  if (base.companions.empty()) {
+    if (text::is_gguf(base.path) && text::write_gguf_tokenizer(base.path, directory)) return;
+    return weights::carry_over_files(adapters, directory);
+  }
   if (settings::tokenizer_beside(base.companions, adapters) == adapters)
     weights::carry_over_files(adapters, directory);
-  if (!base.companions.empty()) return weights::carry_over_files(base.companions, directory);
-  const fs::path named = options.get_string_or("tokenizer", "");
-  const fs::path& file = named.empty() ? base.path : named;
-  if (text::is_gguf(file) && text::write_gguf_tokenizer(file, directory)) return;
-  weights::carry_over_files(named.empty() ? adapters : text::directory_of_model(named), directory);
+  weights::carry_over_files(base.companions, directory);
+  if (!settings::has_tokenizer_files(directory)) weights::carry_over_files(adapters, directory);
 }
 
 /// A head that lies beside adapters stays in a file of its own.

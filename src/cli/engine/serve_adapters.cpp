@@ -56,9 +56,17 @@ void report_base_in_nf4(const fs::path& adapter, const models::CausalLM& model) 
                              adapter.string()));
 }
 
-/// Errors: ModelError where the adapter was trained on positions that are stretched otherwise.
-void require_same_positions(const fs::path& adapter, const arch::ModelConfig& config) {
-  const arch::PositionChange trained = settings::recorded_changes(adapter, config).positions;
+/// Errors: ModelError where the adapter was trained on positions that are stretched otherwise, or
+/// on a vocabulary that it made larger.
+void require_same_model(const fs::path& adapter, const arch::ModelConfig& config) {
+  const settings::ModelChanges changes = settings::recorded_changes(adapter, config);
+  if (changes.rows.vocab_size > config.vocab_size) {
+    throw ModelError(
+        tr("{}: trained with new tokens, {} rows, which the served model does not have",
+           adapter.string(), changes.rows.vocab_size),
+        tr("serve it alone with --adapters DIR, or merge it first"));
+  }
+  const arch::PositionChange& trained = changes.positions;
   if (trained.empty()) return;
   const arch::RopeConfig then = arch::with_positions(config, trained).rope;
   if (then.scaling == config.rope.scaling && then.factor == config.rope.factor &&
@@ -140,7 +148,7 @@ serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& w
     if (where.ranks_by == RanksBy::kTokens) refuse_adapters_on_head(path);
     weights::report_other_base(path, where.model);
     report_base_in_nf4(path, model);
-    require_same_positions(path, model.config());
+    require_same_model(path, model.config());
     warn_if_merged_already(where.model, path);
     const auto adapter = models::load_beside(model, path, lora_alpha_from(options));
     const int64_t most = options.get_int_or("max_lora_rank", 0);

@@ -75,8 +75,9 @@ bool embeds_by_template(const Options& options, const Json& record, const fs::pa
              has_files = settings::has_sentence_files(model);
   const bool is_told = lower_case(options.get_string_or("task_type", "")) == "embedding";
   if (!is_recorded && !has_files && !is_told) return false;
-  if (!named.empty()) return true;
-  return !text::was_plain(record) && (is_recorded || !has_files);
+  // The line's template is that of chats: vectors are made as training made them.
+  if (is_recorded) return !text::was_plain(record);
+  return !named.empty() || (!text::was_plain(record) && !has_files);
 }
 
 TextJudge load_text_judge(const Options& options, const ModelLocation& where,

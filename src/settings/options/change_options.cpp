@@ -95,18 +95,28 @@ arch::PositionChange positions_to_train(const Options& options, const arch::Mode
     return completed_positions(model, std::move(scaling), length,
                                options.given_as("max_model_len"));
   }
-  log::notice("{}: the model's positions are not stretched; {} says how long samples may be",
-              options.given_as("max_model_len"), options.given_as("max_length"));
+  if (scaling.is_null() || scaling.empty()) {
+    log::notice("{}: the model's positions are not stretched; {} says how long samples may be",
+                options.given_as("max_model_len"), options.given_as("max_length"));
+  } else {
+    log::notice("{}: positions stay as config.json stretches them ({})",
+                options.given_as("max_model_len"), arch::scaling_type(scaling));
+  }
   return {};
 }
 
-/// The words of ms-swift's list, and those of its files. Errors: UsageError for a file that is not
-/// there.
+/// The words of ms-swift's list, and those of its files; of LLaMA-Factory's, which commas divide.
+/// Errors: UsageError for a file that is not there.
 std::vector<std::string> listed_tokens(const Options& options) {
+  const bool is_divided =
+      options.profile().name == "llamafactory" || options.get_bool("resize_vocab");
   std::vector<std::string> tokens;
   for (const std::string& entry : options.get_list("new_special_tokens")) {
-    if (!entry.ends_with(".txt")) {
-      tokens.push_back(entry);
+    if (is_divided || !entry.ends_with(".txt")) {
+      std::istringstream parts(entry);
+      std::string part;
+      if (!is_divided) tokens.push_back(entry);
+      while (is_divided && std::getline(parts, part, ',')) tokens.push_back(part);
       continue;
     }
     if (!fs::is_regular_file(entry)) {
@@ -220,18 +230,41 @@ ModelChanges changes_to_train(const Options& options, const ModelSource& source,
   return changes;
 }
 
+namespace {
+
+/// --rope_scaling of a line that asks; nothing where it is a word that the adapter's training says
+/// too, which knows the factor.
+arch::PositionChange positions_to_ask(const Options& options, const arch::ModelConfig& model,
+                                      const arch::PositionChange& recorded) {
+  const bool is_llamafactory = options.profile().name == "llamafactory";
+  const std::string flag = options.given_as("rope_scaling");
+  std::vector<std::string> words = {"linear", "dynamic", "yarn"};
+  if (is_llamafactory) words.push_back("llama3");
+  Json scaling = scaling_from(options, words);
+  if (scaling.size() > 1) return completed_positions(model, std::move(scaling), {}, flag);
+  // A length beside a factor is that of answers, and not of the model.
+  const std::optional<int64_t> length = length_from(options);
+  const std::string type = arch::scaling_type(scaling);
+  if (!length && arch::scaling_type(recorded.scaling) == type) return {};
+  if (!length && is_llamafactory) {
+    scaling["factor"] = 2.0;
+    if (type == "llama3") scaling.update({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}});
+    log::notice("{} {}: positions are stretched by 2, as LLaMA-Factory does where it asks", flag,
+                type);
+  }
+  return completed_positions(model, std::move(scaling), length, flag);
+}
+
+}  // namespace
+
 ModelChanges changes_to_ask(const Options& options, const fs::path& adapter,
                             const arch::ModelConfig& model) {
   ModelChanges changes = recorded_changes(adapter, model);
   arch::PositionChange positions;
   if (options.has_value("hf_overrides")) positions = overrides_from(options, model);
   if (!is_off(options.get_string_or("rope_scaling", ""))) {
-    Json scaling = scaling_from(options, {"linear", "dynamic", "yarn"});
-    // A length beside a factor is that of answers, and not of the model.
-    const auto length = scaling.size() == 1 ? length_from(options) : std::nullopt;
     const auto theta = positions.theta;
-    positions =
-        completed_positions(model, std::move(scaling), length, options.given_as("rope_scaling"));
+    positions = positions_to_ask(options, model, changes.positions);
     positions.theta = theta;
   }
   if (options.has_value("rope_theta")) positions.theta = options.get_float("rope_theta");

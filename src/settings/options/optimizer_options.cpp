@@ -53,6 +53,14 @@ std::optional<MuonConfig> muon_from(const Options& options) {
   muon.num_steps = options.get_int("muon_num_ns_steps");
   muon.scale_mode = options.get_string("muon_scale_mode");
   muon.extra_scale = options.get_float("muon_extra_scale_factor");
+  const std::string& system = options.profile().name;
+  const bool is_cut_there = system == "mindspeed" || system == "megatron-swift";
+  if (is_cut_there && options.get_int_or("tp", 1) > 1 && !options.is_given("muon_tp_mode")) {
+    log::notice(
+        "{}: whole matrices are orthogonalised, as by --muon_tp_mode duplicated; there each rank "
+        "does its part of a matrix by itself (blockwise), which is another update",
+        options.given_as("optim"));
+  }
   return muon;
 }
 

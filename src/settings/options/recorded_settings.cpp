@@ -52,7 +52,7 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   if (options.source("eval_strategy") == OptionSource::kProfile)
     recorded.settings["eval_strategy"] = config.output.evaluate == Interval::kNo ? "no" : "steps";
   if (options.source("truncation") == OptionSource::kProfile)
-    recorded.settings["truncation"] = config.data.truncation;
+    recorded.settings["truncation"] = recorded.args["truncation"] = config.data.truncation;
   recorded.settings["profile"] =
       config.profile.name;  // the file's own keys must not choose another
   return recorded;

@@ -175,8 +175,11 @@ std::string parameter_line(const models::CausalLM& model) {
       if (model.stage().is_copy(parameter.spec)) continue;
       for (Counts* counts : {&every, &trained}) {
         if (counts == &trained && !parameter.trainable) continue;
+        const int64_t fixed = counts == &trained && parameter.fixed
+                                  ? parameter.fixed->rows * parameter.fixed->cols
+                                  : 0;
         (parameter.spec.expert < 0 ? counts->common : counts->of_experts) +=
-            parameter.whole_numel();
+            parameter.whole_numel() - fixed;
       }
     }
   }
