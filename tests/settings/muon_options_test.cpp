@@ -35,9 +35,12 @@ TEST_F(TrainOptions, MuonIsMoonlightsUnlessALineIsMegatrons) {
 }
 
 TEST_F(TrainOptions, MuonOfMegatronsLinesSaysThatMatricesAreWhole) {
-  const std::vector<std::string> line = {"--optimizer", "muon", "--tensor-model-parallel-size"};
-  const auto said = [&](const char* ranks, const std::vector<std::string>& more) {
-    return notices("posttrain", line + std::vector<std::string>{ranks} + more);
+  const ScopedVariable rank("RANK", "0"), world("WORLD_SIZE", "2"), local("LOCAL_WORLD_SIZE", "2"),
+      address("MASTER_ADDR", "127.0.0.1"), port("MASTER_PORT", "29500");
+  const auto said = [&](const char* cut, const std::vector<std::string>& more) {
+    return notices("posttrain", std::vector<std::string>{"--optimizer", "muon",
+                                                         "--tensor-model-parallel-size", cut} +
+                                    more);
   };
   EXPECT_THAT(said("2", {}), HasSubstr("blockwise"));
   EXPECT_THAT(said("1", {}), Not(HasSubstr("blockwise")));
