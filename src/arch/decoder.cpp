@@ -1,20 +1,57 @@
 #include "arch/decoder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
 
 #include "arch/layer_kind.h"
 #include "arch/learned_positions.h"
 #include "arch/parameter_list.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/lower_case.h"
 
 namespace danlu::arch {
 namespace {
 
-/// DeepSeek-V3's files: they are dequantised as they are read.
-bool is_read_block_by_block(const Json& quantisation) {
+bool is_one_of(const std::string& text, std::initializer_list<std::string_view> choices) {
+  return std::find(choices.begin(), choices.end(), text) != choices.end();
+}
+
+/// FP8 with a factor for each block (DeepSeek-V3, Qwen3) or for each matrix.
+bool is_read_fp8(const ConfigReader& reader) {
+  const auto block = reader.integers("weight_block_size");
+  return reader.text("fmt").value_or("e4m3") == "e4m3" &&
+         (block.empty() || block == std::vector<int64_t>{128, 128});
+}
+
+/// compressed-tensors, where its weights alone are changed: not pruned in its sparse formats.
+bool is_read_compressed(const ConfigReader& reader) {
+  const Json* const sparsity = reader.value("sparsity_config");
+  const bool is_dense = !sparsity || !sparsity->is_object() || sparsity->empty() ||
+                        json_get<std::string>(*sparsity, "format").value_or("dense") == "dense";
+  return is_dense &&
+         is_one_of(reader.text("format").value_or("?"),
+                   {"pack-quantized", "float-quantized", "naive-quantized", "int-quantized"});
+}
+
+/// What is dequantised as it is read (weights/hf/packed_weights.h, weights/hf/block_scales.h).
+bool is_dequantised(const Json& quantisation) {
   const ConfigReader reader(quantisation, "quantization_config.");
-  return reader.text("quant_method") == "fp8" && reader.text("fmt").value_or("e4m3") == "e4m3" &&
-         reader.integers("weight_block_size") == std::vector<int64_t>{128, 128};
+  const std::string method = reader.text("quant_method").value_or("?");
+  const int64_t bits = reader.integer("bits").value_or(reader.integer("w_bit").value_or(4));
+  if (method == "gptq") {
+    return (bits == 2 || bits == 3 || bits == 4 || bits == 8) &&
+           is_one_of(reader.text("checkpoint_format").value_or("gptq"), {"gptq", "gptq_v2"});
+  }
+  if (method == "awq")
+    return bits == 4 && lower_case(reader.text("version").value_or("gemm")) == "gemm";
+  if (method == "compressed-tensors") return is_read_compressed(reader);
+  return method == "fp8" && is_read_fp8(reader);
 }
 
 /// bitsandbytes' NF4, as its files are read (weights/hf/nf4_tensors.h). Without a type it is FP4.
@@ -25,16 +62,39 @@ bool is_nf4(const Json& quantisation) {
          reader.text("bnb_4bit_quant_storage").value_or("uint8") == "uint8";
 }
 
+/// What of a method that is known makes its files be packed in another way.
+std::string packed_otherwise(const ConfigReader& quantisation, const std::string& method) {
+  const auto text = [&](const char* key) {
+    const Json* const value = quantisation.value(key);
+    return value ? fmt::format("{} {}", key, value->dump()) : std::string();
+  };
+  std::vector<std::string> found;
+  if (method == "gptq") found = {text("bits"), text("checkpoint_format")};
+  if (method == "awq") found = {text("bits"), text("version")};
+  if (method == "compressed-tensors") found = {text("format"), text("sparsity_config")};
+  if (method == "fp8") found = {text("fmt"), text("weight_block_size")};
+  std::erase(found, "");
+  return fmt::format("{}", fmt::join(found, ", "));
+}
+
 [[noreturn]] void refuse_quantised(const ConfigReader& quantisation) {
   const std::string method = quantisation.text("quant_method").value_or("?");
   const bool is_4bit = method == "bitsandbytes" && quantisation.boolean_or("load_in_4bit", false);
+  if (is_4bit) {
+    throw ModelError(tr("[config.json] bitsandbytes' 4-bit weights are read as bnb_4bit_quant_type "
+                        "\"nf4\" in bnb_4bit_quant_storage \"uint8\", got \"{}\" in \"{}\"",
+                        quantisation.text("bnb_4bit_quant_type").value_or("fp4"),
+                        quantisation.text("bnb_4bit_quant_storage").value_or("uint8")),
+                     tr("use the unquantised release of the model"));
+  }
+  const std::string otherwise = packed_otherwise(quantisation, method);
   throw ModelError(
-      is_4bit ? tr("[config.json] bitsandbytes' 4-bit weights are read as bnb_4bit_quant_type "
-                   "\"nf4\" in bnb_4bit_quant_storage \"uint8\", got \"{}\" in \"{}\"",
-                   quantisation.text("bnb_4bit_quant_type").value_or("fp4"),
-                   quantisation.text("bnb_4bit_quant_storage").value_or("uint8"))
-              : tr("[config.json] quantised weights ({}) are not supported", method),
-      tr("use the unquantised release of the model"));
+      otherwise.empty()
+          ? tr("[config.json] quantised weights ({}) are not supported", method)
+          : tr("[config.json] quantised weights ({}, {}) are not supported", method, otherwise),
+      tr("gptq of 2, 3, 4 or 8 bits, awq (gemm), compressed-tensors (pack-quantized, "
+         "float-quantized, int-quantized), fp8 (e4m3, blocks of 128) and bitsandbytes' nf4 are "
+         "read; otherwise use the unquantised release of the model"));
 }
 
 void refuse_what_changes_the_maths(const ConfigReader& config, const DecoderDefaults& defaults) {
@@ -43,7 +103,8 @@ void refuse_what_changes_the_maths(const ConfigReader& config, const DecoderDefa
     throw ModelError(tr("[config.json] hidden_act must be silu, got \"{}\"", activation));
   }
   const Json* quantisation = config.value("quantization_config");
-  if (quantisation && !is_read_block_by_block(*quantisation) && !is_nf4(*quantisation))
+  if (!quantisation) quantisation = config.value("compression_config");
+  if (quantisation && !is_dequantised(*quantisation) && !is_nf4(*quantisation))
     refuse_quantised(ConfigReader(*quantisation, "quantization_config."));
 }
 

@@ -112,7 +112,7 @@ TEST(LatentConfig, WhatIsImpossibleIsNamed) {
   EXPECT_THAT(with({{"n_group", 3}}), HasSubstr("n_routed_experts=8 are no n_group=3"));
   EXPECT_THAT(
       with({{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}}}}),
-      HasSubstr("quantised weights (fp8)"));
+      HasSubstr("quantised weights (fp8, weight_block_size [64,64])"));
 }
 
 }  // namespace latent_config_test

@@ -265,8 +265,15 @@ TEST(ModelConfigErrors, WrongTypesAreNamedWithTheValue) {
               HasSubstr("\"linear\" needs the key factor"));
   EXPECT_THAT(with("rope_scaling", {{"type", "linear"}, {"factor", 0.5}}),
               HasSubstr("at least 1, got 0.5"));
-  EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}}),
-              HasSubstr("quantised weights (gptq)"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}, {"bits", 5}}),
+              HasSubstr("quantised weights (gptq, bits 5)"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "awq"}, {"version", "gemv"}}),
+              HasSubstr("quantised weights (awq, version \"gemv\")"));
+  EXPECT_THAT(with("quantization_config",
+                   {{"quant_method", "compressed-tensors"}, {"format", "marlin-24"}}),
+              HasSubstr("quantised weights (compressed-tensors, format \"marlin-24\")"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "hqq"}}),
+              HasSubstr("quantised weights (hqq)"));
   EXPECT_THAT(with("partial_rotary_factor", 0.5),
               HasSubstr("partial_rotary_factor must be 1, got 0.5"));
 }

@@ -103,6 +103,21 @@ TEST_F(SmallFile, EveryByteIsItsNumberTimesTheFactorOfItsBlock) {
   EXPECT_EQ(values[0xfe], 4 * -448.0f);
 }
 
+// Qwen3's FP8 releases.
+TEST_F(SmallFile, FactorsMayBeOfBf16) {
+  const std::string header =
+      R"({"w":{"dtype":"F8_E4M3","shape":[1,256],"data_offsets":[0,256]},)"
+      R"("w_scale_inv":{"dtype":"BF16","shape":[1,2],"data_offsets":[256,260]}})";
+  std::string data;
+  for (int byte = 0; byte < 256; ++byte) data.push_back(static_cast<char>(byte));
+  data += std::string("\x40\x3f\x80\x40", 4);  // 0.75 and 4
+  write_file_atomic(folder_ / "model.safetensors", test::safetensors_bytes(header, data));
+  const auto source = open_weights(folder_.path());
+  const std::vector<float> values = floats(test::read_tensor(*source, "w"));
+  EXPECT_EQ(values[0x38], 0.75f);
+  EXPECT_EQ(values[0xb8], 4 * -1.0f);
+}
+
 TEST_F(SmallFile, FactorsThatDoNotFitAreRefusedByName) {
   EXPECT_THAT(error_of<ModelError>([&] { open("[1,256]", "[2,1]"); }),
               HasSubstr("w_scale_inv F32 [2, 1] does not fit w F8_E4M3 [1, 256]"));

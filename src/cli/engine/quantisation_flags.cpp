@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "device/select.h"
 #include "ops/quantized_linear.h"
+#include "weights/hf/packed_weights.h"
 #include "weights/lora/trained_base.h"
 
 namespace danlu::cli {
@@ -102,6 +103,17 @@ void report_idle_doubly(const WantedQuantisation& wanted, const weights::TensorS
   }
 }
 
+/// Blocks are made of what the files' own codes stand for: both roundings count.
+void report_quantised_again(const WantedQuantisation& wanted,
+                            const weights::CheckpointSource& source) {
+  const std::string packed = source.model ? weights::packed_text(*source.model) : "";
+  if (packed.empty()) return;
+  log::info("notice: {}",
+            tr("{} {}: the model's files are quantised already ({}); their numbers are quantised "
+               "again",
+               wanted.flag, wanted.type, packed));
+}
+
 }  // namespace
 
 WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
@@ -145,6 +157,7 @@ models::Quantisation quantisation_for(const WantedQuantisation& wanted,
     quantisation.keeps_nf4 = true;
     return quantisation;
   }
+  report_quantised_again(wanted, source);
   if (wanted.type == "nf4") {
     if (source.model) report_idle_doubly(wanted, *source.model);
     quantisation.keeps_nf4 = true;

@@ -62,6 +62,16 @@ bool is_stored_in_nf4(const arch::ModelConfig& model) {
          json_get<std::string>(*quantisation, "quant_method") == "bitsandbytes";
 }
 
+/// NF4 is made of what the files' own codes stand for: both roundings count.
+void report_quantised_twice(const std::string& flag, const arch::ModelConfig& model) {
+  const auto quantisation = model.raw.find("quantization_config");
+  if (quantisation == model.raw.end() || !quantisation->is_object()) return;
+  log::info("notice: {}",
+            tr("{}: the model's files are quantised already ({}); their numbers are quantised "
+               "again, into NF4",
+               flag, json_get<std::string>(*quantisation, "quant_method").value_or("?")));
+}
+
 }  // namespace
 
 std::optional<Nf4Base> nf4_from(const Options& options, Tuner tuner,
@@ -78,6 +88,7 @@ std::optional<Nf4Base> nf4_from(const Options& options, Tuner tuner,
                           "--dtype bf16 dequantises them")
                      : tr("--tuner lora trains adapters on them"));
   }
+  if (!is_stored) report_quantised_twice(options.given_as(flag), model);
   Nf4Base base{options.get_bool("double_quantization"), is_stored};
   if (is_stored)
     base.doubly = json_get<bool>(model.raw["quantization_config"], "bnb_4bit_use_double_quant")

@@ -16,6 +16,7 @@
 #include "weights/gguf/gguf_checkpoint.h"
 #include "weights/hf/body_names.h"
 #include "weights/hf/new_head.h"
+#include "weights/hf/packed_weights.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stored_form.h"
 #include "weights/hf/text_part.h"
@@ -156,6 +157,16 @@ void take_value_head(const SourceOptions& options, const fs::path& path, Checkpo
   }
 }
 
+/// Says that other systems' quantised weights are read as the numbers that they stand for.
+void report_packed(const TensorSource& source, const fs::path& path) {
+  const std::string packed = packed_text(source);
+  if (packed.empty()) return;
+  log::info("notice: {}",
+            tr("{}: its files hold quantised matrices ({}), which are dequantised as they are "
+               "read: they are held, trained and written unquantised",
+               path.string(), packed));
+}
+
 CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   CheckpointSource source{.format = Format::kHuggingFace, .path = path};
   const bool is_directory = fs::is_directory(path);
@@ -174,6 +185,7 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // sentence-transformers saves the body alone; nothing asks such a model for words.
   if (is_directory && fs::exists(path / "modules.json") && lacks_head(*named, source.config))
     source.config.tie_embeddings = true;
+  report_packed(*named, path);
   auto all = as_parameters(named, source.config);
   if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
     source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});

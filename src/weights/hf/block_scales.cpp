@@ -16,15 +16,20 @@ constexpr std::string_view kFactors = "_scale_inv";
 
 int64_t blocks_of(int64_t size) { return (size + kScaledBlock - 1) / kScaledBlock; }
 
+/// Qwen3's releases have BF16.
+bool is_factor_type(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
 void check_factors(const TensorSource& source, const TensorInfo& factors, const TensorInfo& of) {
   const Rect matrix = matrix_of(of.shape);
   const std::vector<int64_t> expected = {blocks_of(matrix.rows), blocks_of(matrix.cols)};
-  if (of.shape.size() == 2 && factors.shape == expected && factors.dtype == DType::kF32 &&
+  if (of.shape.size() == 2 && factors.shape == expected && is_factor_type(factors.dtype) &&
       source.storage(of.name).type == "F8_E4M3")
     return;
   throw ModelError(
       tr("{}: {} {} {} does not fit {} {} {}: blocks of {} x {} of an F8_E4M3 matrix "
-         "have an F32 factor each",
+         "have a factor of F32, BF16 or F16 each",
          source.file_of(factors.name).string(), factors.name, dtype_name(factors.dtype),
          shape_text(factors.shape), of.name, source.storage(of.name).type, shape_text(of.shape),
          kScaledBlock, kScaledBlock),
@@ -89,8 +94,10 @@ class BlockScaledSource final : public SourceBase<std::string> {
     const Rect blocks{row, blocks_of(rect.row + rect.rows) - row, col,
                       blocks_of(rect.col + rect.cols) - col};
     std::vector<float> factors(static_cast<size_t>(blocks.rows * blocks.cols));
-    from_->read_rect(factors_of(name), blocks, reinterpret_cast<std::byte*>(factors.data()),
-                     blocks.cols);
+    const DType dtype = from_->find(factors_of(name))->dtype;
+    std::vector<std::byte> stored(factors.size() * dtype_size_bytes(dtype));
+    from_->read_rect(factors_of(name), blocks, stored.data(), blocks.cols);
+    cast_elements(stored.data(), dtype, factors.data(), DType::kF32, factors.size());
     for (int64_t r = 0; r < rect.rows; ++r) {
       const float* const of_row =
           &factors[static_cast<size_t>(((rect.row + r) / kScaledBlock - row) * blocks.cols)];

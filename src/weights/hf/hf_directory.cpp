@@ -13,6 +13,7 @@
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/block_scales.h"
 #include "weights/hf/nf4_tensors.h"
+#include "weights/hf/packed_weights.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
 #include "weights/hf/tower_file.h"
@@ -138,7 +139,10 @@ std::shared_ptr<const TensorSource> open_stored_weights(const std::filesystem::p
 }
 
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
-  return with_nf4(with_block_scales(open_stored_weights(path)));
+  auto stored = with_nf4(with_block_scales(open_stored_weights(path)));
+  return with_packed_weights(
+      std::move(stored),
+      std::filesystem::is_directory(path) ? path : std::filesystem::absolute(path).parent_path());
 }
 
 }  // namespace danlu::weights

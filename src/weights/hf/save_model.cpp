@@ -48,7 +48,9 @@ void set_tied(Json& config_json, bool is_tied) {
 
 Json saved_config(const arch::ModelConfig& config, DType dtype) {
   Json json = config.raw;
-  json.erase("quantization_config");  // files are written unquantised
+  // Files are written unquantised.
+  json.erase("quantization_config");
+  json.erase("compression_config");
   const std::string name = torch_name_of_weights(dtype);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name;
   if (Json* const decoder = decoder_in(json)) {

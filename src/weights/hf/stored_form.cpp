@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arch/turned_matrices.h"
+#include "weights/hf/packed_weights.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/layout_source.h"
 #include "weights/lora/adapter_places.h"
@@ -84,7 +85,8 @@ std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSo
   source = with_single_experts(std::move(source), config);
   std::set<std::string> turned = turned_matrices(config);
   std::erase_if(turned, [&](const std::string& name) {
-    return source->find(name) != nullptr && source->nf4_form(name).has_value();
+    return source->find(name) != nullptr &&
+           (source->nf4_form(name).has_value() || is_packed_linear(*source, name));
   });
   return with_turned_matrices(std::move(source), turned);
 }

@@ -10,7 +10,8 @@
 namespace danlu::weights {
 
 /// `source`, read from files of a model, with tensors as arch::parameters_of describes them. The
-/// source itself where the family's files have them so. Matrices in NF4 lie the right way round.
+/// source itself where the family's files have them so. Matrices in NF4 and of GPTQ lie
+/// the right way round.
 /// Errors: as with_single_experts.
 std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSource> source,
                                                   const arch::ModelConfig& config);
