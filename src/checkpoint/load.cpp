@@ -12,6 +12,7 @@
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
+#include "weights/convert/optimizer_state.h"
 #include "weights/hf/stored_form.h"
 #include "weights/hf/value_head.h"
 #include "weights/native/native.h"
@@ -182,8 +183,7 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
       [&](const std::string& name, const std::vector<int64_t>& shape, const arch::Rect& rect,
           const at::Tensor& to) {
         const weights::TensorSource* source = checkpoint.optimizer.get();
-        const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg") &&
-                               !name.starts_with("momentum.");
+        const bool is_weight = !weights::is_state(name);
         if (is_weight) {
           if (!model) model = weights_of(checkpoint.directory);
           source = model.get();

@@ -55,6 +55,7 @@ bool is_copy(const parallel::Mesh& mesh, const parallel::Parameter& parameter) {
 OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bool exact_weights) {
   OwnState own;
   for (const optim::StatePart& state : optimizer.state(exact_weights)) {
+    if (!state.is_saved) continue;
     const arch::Axes copied_on = state.parameter->spec.copied_on();
     const parallel::Group& same =
         optimizer.is_shared() ? mesh.replicas(copied_on) : mesh.holders(copied_on);
@@ -101,7 +102,7 @@ uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
     if (is_copy(mesh, *parameter)) continue;
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
     (parameter->spec.expert < 0 ? common : of_experts) +=
-        parameter->whole_numel() * (optimizer.moments_of(*parameter) + (has_master ? 1 : 0));
+        optimizer.state_numel(*parameter) + (has_master ? parameter->whole_numel() : 0);
   }
   return static_cast<uint64_t>(mesh.sum_over_stages(common, of_experts)) * sizeof(float);
 }

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -17,6 +18,8 @@
 
 namespace danlu::optim {
 namespace {
+
+using Kind = settings::StateRule::Kind;
 
 AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& settings,
                         int64_t update, double lr, double grad_scale) {
@@ -58,9 +61,10 @@ at::Tensor trained_mask(const parallel::Parameter& parameter, const Range& held)
 
 }  // namespace
 
-AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
-    : store_(store), config_(config) {
+AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config, int64_t layers)
+    : store_(store), config_(config), layers_(layers) {
   config_.validate();
+  if (config_.turns) had_.resize(static_cast<size_t>(layers_));
   const at::NoGradGuard no_grad;
   for (const parallel::Unit& unit : store.units()) {
     UnitState& state = units_.emplace_back();
@@ -69,8 +73,8 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     for (size_t i = 0; i < unit.parameters.size(); ++i) {
       parameters_.push_back(unit.parameters[i]);
       state.ranges.push_back(unit.place_in_share(i));
-      state.by_muon.push_back(moments_of(*unit.parameters[i]) == 1);
-      state.has_muon |= state.by_muon.back();
+      state.rules.push_back(settings::state_rule(config_, unit.parameters[i]->spec));
+      state.is_plain &= state.rules.back().kind == Kind::kAdam;
       state.trained.push_back(trained_mask(*unit.parameters[i], unit.held(i)));
     }
     make_state(unit, state);
@@ -81,21 +85,27 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
 }
 
 void AdamW::make_state(const parallel::Unit& unit, UnitState& state) {
-  if (state.has_muon && is_in_files())
-    throw InternalError("[muon] a matrix is updated at once, not in blocks of files");
+  if (!state.is_plain && is_in_files())
+    throw InternalError("[optimizer] a matrix is updated at once, not in blocks of files");
   state.chunks = chunks_of(state.ranges);
   const auto zeros = [&](int64_t elements) {
     return state_memory(state, elements, unit.shard.options().dtype(at::kFloat));
   };
-  int64_t squares = 0;
+  int64_t avg = 0, squares = 0;
   for (size_t i = 0; i < state.ranges.size(); ++i) {
-    const int64_t size = state.by_muon[i] ? 0 : state.ranges[i].size();
-    state.squares_ranges.push_back({squares, squares + size});
-    squares += size;
+    const int64_t size = state.ranges[i].size();
+    const auto next = [size](int64_t& end, bool has) {
+      const int64_t begin = end;
+      end += has ? size : 0;
+      return Range{begin, end};
+    };
+    state.avg_ranges.push_back(next(avg, state.rules[i].has_avg));
+    state.squares_ranges.push_back(next(squares, state.rules[i].has_squares));
   }
-  if (!state.has_muon) state.squares_ranges = state.ranges;
-  state.exp_avg = zeros(unit.share.size());
-  state.exp_avg_sq = zeros(state.has_muon ? squares : unit.share.size());
+  if (state.is_plain) state.avg_ranges = state.squares_ranges = state.ranges;
+  state.exp_avg = zeros(state.is_plain ? unit.share.size() : avg);
+  state.exp_avg_sq = zeros(state.is_plain ? unit.share.size() : squares);
+  make_wholes(unit, state);
   const bool is_elsewhere = state.exp_avg.device() != unit.shard.device();
   const at::ScalarType type = unit.shard.scalar_type();
   state.is_own_master = type == at::kFloat && !is_elsewhere;
@@ -106,6 +116,72 @@ void AdamW::make_state(const parallel::Unit& unit, UnitState& state) {
     state.master = state.is_own_master ? unit.shard : zeros(unit.share.size()).copy_(unit.shard);
   }
   for (const device::FileTensor& file : state.files) file.sync_mapping();
+  if (config_.turns && config_.turns->is_badam) state.exp_avg = state.exp_avg_sq = at::Tensor();
+}
+
+int64_t AdamW::turning_layer(size_t unit) const {
+  const int64_t layer = store_.units()[unit].parameters.front()->spec.layer;
+  return layer < layers_ ? layer : -1;
+}
+
+int64_t AdamW::update_of(const Parameter& parameter) const {
+  const int64_t layer = parameter.spec.layer;
+  // One without a turn is not updated.
+  return config_.turns && layer >= 0 && layer < layers_
+             ? std::max<int64_t>(had_[static_cast<size_t>(layer)], 1)
+             : updates_;
+}
+
+bool AdamW::has_turn(size_t unit, int64_t turn) const {
+  const int64_t layer = config_.turns ? turning_layer(unit) : -1;
+  if (layer < 0) return true;
+  const std::vector<int64_t> layers = settings::layers_in_turn(*config_.turns, turn, layers_);
+  return std::find(layers.begin(), layers.end(), layer) != layers.end();
+}
+
+void AdamW::hold_moments_of(int64_t turn) {
+  if (!config_.turns->is_badam || turn == held_turn_) return;
+  held_turn_ = turn;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const parallel::Unit& unit = store_.units()[u];
+    if (!unit.trainable) continue;
+    UnitState& state = units_[u];
+    state.exp_avg = state.exp_avg_sq = at::Tensor();
+    if (!has_turn(u, turn)) continue;
+    const auto options = unit.shard.options().dtype(at::kFloat);
+    state.exp_avg = at::zeros({unit.share.size()}, options);
+    state.exp_avg_sq = at::zeros({unit.share.size()}, options);
+  }
+}
+
+void AdamW::take_turns(GradBuffer& gradients) {
+  if (!config_.turns) return;
+  const int64_t turn = config_.turns->turn_of(updates_);
+  hold_moments_of(turn);
+  std::vector<bool> rest;
+  for (size_t u = 0; u < units_.size(); ++u)
+    rest.push_back(store_.units()[u].trainable && !has_turn(u, turn));
+  gradients.rest(rest);
+}
+
+void AdamW::make_wholes(const parallel::Unit& unit, UnitState& state) {
+  state.wholes.resize(state.rules.size());
+  const auto options = unit.shard.options().dtype(at::kFloat);
+  for (size_t i = 0; i < state.rules.size(); ++i) {
+    // Who holds nothing of a parameter does not update it.
+    if (state.ranges[i].size() == 0) continue;
+    for (const settings::WholeState& whole : state.rules[i].wholes) {
+      Parameter place;
+      place.spec = unit.parameters[i]->spec;
+      place.spec.name = whole.kind + unit.parameters[i]->name();
+      place.spec.shape = whole.shape;
+      // Every rank of the tensor axis has it.
+      place.rects = {{arch::matrix_of(whole.shape), store_.mesh().shape().tensor}};
+      place.in_both_ends = unit.parameters[i]->in_both_ends;
+      at::Tensor values = at::zeros({place.whole_numel()}, options).view(whole.shape);
+      state.wholes[i].emplace(whole.kind, UnitState::Whole{std::move(place), std::move(values)});
+    }
+  }
 }
 
 at::Tensor AdamW::state_memory(UnitState& state, int64_t elements,
@@ -121,6 +197,8 @@ int64_t AdamW::state_bytes() const {
       const bool is_share = state.is_own_master && part.is_same(state.master);
       if (part.defined() && !is_share) bytes += part.nbytes();
     }
+    for (const auto& wholes : state.wholes)
+      for (const auto& [kind, whole] : wholes) bytes += whole.values.nbytes();
   }
   return static_cast<int64_t>(bytes);
 }
@@ -129,23 +207,31 @@ void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
   const at::NoGradGuard no_grad;
   if (before_update_) before_update_();
   ++updates_;
+  if (config_.turns) {
+    const int64_t turn = config_.turns->turn_of(updates_ - 1);
+    const bool begins = config_.turns->turn_of(updates_ - 2) != turn || updates_ == 1;
+    if (config_.turns->is_badam && begins) std::fill(had_.begin(), had_.end(), 0);
+    for (const int64_t layer : settings::layers_in_turn(*config_.turns, turn, layers_))
+      ++had_[static_cast<size_t>(layer)];
+  }
   std::vector<AdamWScalars> scalars;
   for (size_t i = 0; i < settings_.size(); ++i) {
     ParameterSettings settings = settings_[i];
     if (parameters_[i]->fixed) settings.weight_decay = 0;  // decay_trained has it
-    scalars.push_back(scalars_of(config_, settings, updates_, lr, grad_scale));
+    scalars.push_back(scalars_of(config_, settings, update_of(*parameters_[i]), lr, grad_scale));
   }
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitState& state = units_[u];
     if (!state.exp_avg.defined()) continue;
+    if (config_.turns && !has_turn(u, config_.turns->turn_of(updates_ - 1))) continue;
     for (size_t i = 0; i < state.trained.size(); ++i) decay_trained(u, i, lr);
     const at::Tensor gradient = gradients.share(u).to(state.exp_avg.device());
     const std::span own(scalars.begin() + static_cast<std::ptrdiff_t>(state.first_parameter),
                         state.ranges.size());
-    if (state.has_muon) {
-      update_each(u, gradient, own, lr, grad_scale);
-    } else {
+    if (state.is_plain) {
       update(u, gradient, own);
+    } else {
+      update_each(u, gradient, own, lr, grad_scale);
     }
     store_.publish(u);
   }
@@ -189,47 +275,88 @@ void AdamW::update_each(size_t unit, const at::Tensor& gradient,
   const UnitState& state = units_[unit];
   const at::Tensor& shard = store_.units()[unit].shard;
   for (size_t i = 0; i < state.ranges.size(); ++i) {
-    const Range &at = state.ranges[i], &squares = state.squares_ranges[i];
-    if (state.by_muon[i] || at.size() == 0) continue;
+    const Range &at = state.ranges[i], &avg = state.avg_ranges[i],
+                &squares = state.squares_ranges[i];
+    if (state.rules[i].kind != Kind::kAdam || at.size() == 0) continue;
     const auto part = [&](const at::Tensor& flat) {
       return flat.defined() ? flat.narrow(0, at.begin, at.size()) : flat;
     };
-    ops::adamw_update({part(state.master), part(state.exp_avg),
+    ops::adamw_update({part(state.master), state.exp_avg.narrow(0, avg.begin, avg.size()),
                        state.exp_avg_sq.narrow(0, squares.begin, squares.size()), part(gradient),
                        state.is_own_master ? at::Tensor() : part(shard), part(state.low)},
                       chunks_of({{0, at.size()}}), scalars.subspan(i, 1));
   }
-  update_by_muon(unit, gradient, lr, grad_scale);
+  update_wholes(unit, gradient, lr, grad_scale);
 }
 
-void AdamW::update_by_muon(size_t unit, const at::Tensor& gradient, double lr, double grad_scale) {
+void AdamW::update_wholes(size_t unit, const at::Tensor& gradient, double lr, double grad_scale) {
   const UnitState& state = units_[unit];
   const parallel::Unit& of = store_.units()[unit];
-  const MuonConfig& muon = *config_.muon;
-  const std::vector<NewtonSchulzStep> steps = settings::newton_schulz_steps(muon);
-  const at::Tensor directions = at::zeros({of.share.size()}, gradient.options());
+  // Muon's directions, and gradients.
+  const at::Tensor given = at::zeros({of.share.size()}, gradient.options());
   for (size_t i = 0; i < state.ranges.size(); ++i) {
-    const Range& at = state.ranges[i];
-    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at.begin, at.size()); };
-    if (state.by_muon[i] && at.size() > 0)
-      part(directions).copy_(muon_direction(part(state.exp_avg), part(gradient), grad_scale, muon));
+    const Range &at = state.ranges[i], &avg = state.avg_ranges[i];
+    if (state.rules[i].kind == Kind::kAdam || at.size() == 0) continue;
+    const at::Tensor own = gradient.narrow(0, at.begin, at.size());
+    given.narrow(0, at.begin, at.size())
+        .copy_(state.rules[i].kind == Kind::kMuon
+                   ? muon_direction(state.exp_avg.narrow(0, avg.begin, avg.size()), own, grad_scale,
+                                    *config_.muon)
+                   : own * grad_scale);
   }
-  const WholeDirections wholes(store_, of, directions);
+  const WholeDirections wholes(store_, of, given);
   for (size_t i = 0; i < state.ranges.size(); ++i) {
-    if (!state.by_muon[i]) continue;
-    const at::Tensor whole_RC = wholes.of(i);
-    if (state.ranges[i].size() == 0) continue;
-    const Range held = of.held(i);
-    const at::Tensor change =
-        parallel::cut_out(orthogonalised(whole_RC, steps), of.parameters[i]->rects)
-            .view({-1})
-            .narrow(0, held.begin, held.size());
+    if (state.rules[i].kind == Kind::kAdam) continue;
+    const at::Tensor whole = wholes.of(i);
+    const Range& at = state.ranges[i];
+    if (at.size() == 0) continue;
+    at::Tensor change = change_of(unit, i, whole, given.narrow(0, at.begin, at.size()));
+    const at::Tensor& trained = state.trained[i];
+    if (trained.defined() && state.rules[i].kind != Kind::kMuon) change = change * trained;
     const ParameterSettings& own = settings_[state.first_parameter + i];
     const double rate = lr * own.lr_scale;
-    const double decay = state.trained[i].defined() ? 0 : rate * own.weight_decay;
-    move(unit, state.ranges[i], 1.0 - decay,
-         rate * settings::muon_scale(muon, whole_RC.size(0), whole_RC.size(1)), change);
+    const double decay = trained.defined() ? 0 : rate * own.weight_decay;
+    const double scale = state.rules[i].kind == Kind::kMuon
+                             ? settings::muon_scale(*config_.muon, whole.size(0), whole.size(1))
+                             : 1;
+    move(unit, at, 1.0 - decay, rate * scale, change);
   }
+}
+
+at::Tensor AdamW::change_of(size_t unit, size_t index, const at::Tensor& whole,
+                            const at::Tensor& gradient) {
+  const UnitState& state = units_[unit];
+  const parallel::Unit& of = store_.units()[unit];
+  const Parameter& parameter = *of.parameters[index];
+  const Range held = of.held(index);
+  const auto own = [&](const at::Tensor& all) {
+    return parallel::cut_out(all, parameter.rects).view({-1}).narrow(0, held.begin, held.size());
+  };
+  switch (state.rules[index].kind) {
+    case Kind::kMuon:
+      return own(orthogonalised(whole, settings::newton_schulz_steps(*config_.muon)));
+    case Kind::kLowRank: {
+      StateByKind tensors;
+      for (const auto& [kind, saved] : state.wholes[index]) tensors[kind] = saved.values;
+      return own(low_rank_change(*config_.low_rank, config_, {parameter.name(), whole, updates_},
+                                 tensors));
+    }
+    default:
+      break;
+  }
+  const Range& avg = state.avg_ranges[index];
+  at::Tensor first = state.exp_avg.narrow(0, avg.begin, avg.size());
+  at::Tensor second = state.wholes[index].at("block_avg_sq.").values;
+  first.mul_(config_.beta1).add_(gradient * (1 - config_.beta1));
+  const int64_t blocks = second.numel();
+  second.mul_(config_.beta2).add_(means_of_squares(whole, blocks) * (1 - config_.beta2));
+  const auto update = static_cast<double>(updates_);
+  const double bias1 = 1 - std::pow(config_.beta1, update),
+               bias2 = 1 - std::pow(config_.beta2, update);
+  const at::Tensor rates =
+      ((second.sqrt() / std::sqrt(bias2)) + config_.eps).reciprocal().div_(bias1);
+  return first *
+         own(rates.view({-1, 1}).expand({blocks, whole.numel() / blocks}).reshape(whole.sizes()));
 }
 
 void AdamW::decay_trained(size_t unit, size_t index, double lr) {
@@ -274,12 +401,23 @@ std::vector<StatePart> AdamW::state(bool exact_weights) const {
                          flat.narrow(state.ranges[i].begin, state.ranges[i].size())});
       };
       if (state.ranges[i].size() == 0 && unit.parameters[i]->tensor.numel() > 0) continue;
-      add(state.by_muon[i] ? "momentum." : "exp_avg.", StateValues(state.exp_avg));
-      if (!state.by_muon[i]) {
-        parts.push_back({"exp_avg_sq." + unit.parameters[i]->name(), unit.parameters[i],
-                         unit.held(i),
-                         StateValues(state.exp_avg_sq)
-                             .narrow(state.squares_ranges[i].begin, state.ranges[i].size())});
+      const auto add_from = [&](const std::string& kind, const at::Tensor& flat, const Range& at) {
+        parts.push_back({kind + unit.parameters[i]->name(), unit.parameters[i], unit.held(i),
+                         StateValues(flat).narrow(at.begin, at.size())});
+      };
+      settings::StateRule rule = state.rules[i];
+      if (!state.exp_avg.defined()) rule.has_avg = rule.has_squares = false;
+      if (rule.has_avg)
+        add_from(rule.kind == Kind::kMuon ? "momentum." : "exp_avg.", state.exp_avg,
+                 state.avg_ranges[i]);
+      if (rule.has_squares) add_from("exp_avg_sq.", state.exp_avg_sq, state.squares_ranges[i]);
+      for (const auto& [kind, whole] : state.wholes[i]) {
+        const int64_t size = whole.values.numel();
+        parts.push_back({whole.place.name(),
+                         &whole.place,
+                         {0, size},
+                         StateValues(whole.values.view({-1})),
+                         unit.held(i).begin == 0});
       }
       if (state.low.defined()) {
         add("master.", StateValues(unit.shard, state.low));
@@ -293,6 +431,8 @@ std::vector<StatePart> AdamW::state(bool exact_weights) const {
 
 void AdamW::load_state(const Reader& read, int64_t updates) {
   const at::NoGradGuard no_grad;
+  // The last update, whose turn may be over, is what the moments are of.
+  if (config_.turns && updates > 0) hold_moments_of(config_.turns->turn_of(updates - 1));
   for (const StatePart& part : state(true)) {
     const bool is_master = part.name.starts_with("master.");
     int64_t at = 0;
@@ -314,7 +454,7 @@ void AdamW::load_state(const Reader& read, int64_t updates) {
   }
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitState& state = units_[u];
-    if (!state.exp_avg.defined()) continue;
+    if (!store_.units()[u].trainable) continue;
     if (state.master.defined() && !state.is_own_master) {
       const at::Tensor& shard = store_.units()[u].shard;
       shard.copy_(rounded(state.master, shard.scalar_type()));
@@ -324,6 +464,10 @@ void AdamW::load_state(const Reader& read, int64_t updates) {
   }
   store_.settle();
   updates_ = updates;
+  for (size_t layer = 0; config_.turns && layer < had_.size(); ++layer) {
+    had_[layer] =
+        settings::updates_of_layer(*config_.turns, updates, static_cast<int64_t>(layer), layers_);
+  }
 }
 
 }  // namespace danlu::optim

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -166,7 +167,8 @@ void GradBuffer::forget_gradients(size_t index) const {
 /// The unit's gradient is there, 0 where nothing was added.
 void GradBuffer::complete(size_t index) const {
   const parallel::Unit& unit = store_.units()[index];
-  if (!unit.trainable || (shares_gradients() && !units_[index].whole.defined())) return;
+  if (!unit.trainable || is_resting(index)) return;
+  if (shares_gradients() && !units_[index].whole.defined()) return;
   for (const parallel::Parameter* parameter : unit.parameters)
     ops::takes_grad(parameter->main_grad);
 }
@@ -180,6 +182,20 @@ at::Tensor GradBuffer::grad(size_t index, size_t parameter) const {
   const auto& main = store_.units()[index].parameters[parameter]->main_grad;
   ops::takes_grad(main);
   return main->sum;
+}
+
+void GradBuffer::rest(const std::vector<bool>& units) {
+  resting_ = units;
+  // A pass goes back to the first place with a trained unit, through all others.
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const parallel::Unit& unit : store_.units())
+    if (unit.trainable) first = std::min(first, unit.place);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const parallel::Unit& unit = store_.units()[i];
+    if (!unit.trainable) continue;
+    for (const parallel::Parameter* parameter : unit.parameters)
+      at::Tensor(parameter->tensor).requires_grad_(!is_resting(i) || unit.place == first);
+  }
 }
 
 void GradBuffer::zero() {
@@ -240,7 +256,7 @@ at::Tensor GradBuffer::take_buffer(int64_t elements, const at::Device& device) {
 }
 
 void GradBuffer::before_unit(size_t index) {
-  if (!shares_gradients() || units_[index].whole.defined()) return;
+  if (!shares_gradients() || is_resting(index) || units_[index].whole.defined()) return;
   const int64_t elements = store_.units()[index].layout.total();
   units_[index].buffer = take_buffer(elements, units_[index].share.device());
   units_[index].whole = units_[index].buffer.narrow(0, 0, elements);
@@ -249,6 +265,11 @@ void GradBuffer::before_unit(size_t index) {
 
 void GradBuffer::after_unit(size_t index) {
   const at::NoGradGuard no_grad;
+  if (is_resting(index)) {
+    forget_gradients(index);
+    if (!shares_gradients()) units_[index] = {};
+    return;
+  }
   collect(index);
   if (!shares_gradients()) {
     if (last_pass_) start_sum(index);
@@ -282,6 +303,7 @@ void GradBuffer::clear_fixed(size_t index) const {
 }
 
 void GradBuffer::start_sum(size_t index) {
+  if (is_resting(index)) return;
   clear_fixed(index);
   if (store_.mesh().shape().size() == 1) return;
   complete(index);
@@ -308,7 +330,7 @@ void GradBuffer::finish() {
   const parallel::Group& ends = store_.mesh().ends();
   for (size_t i = 0; !ends.is_alone() && i < units_.size(); ++i) {
     const parallel::Unit& unit = store_.units()[i];
-    if (unit.trainable && unit.in_both_ends)
+    if (unit.trainable && unit.in_both_ends && !is_resting(i))
       ends.all_reduce_sum(store_.sharding() == parallel::Sharding::kNone ? units_[i].whole
                                                                          : units_[i].share);
   }
@@ -319,7 +341,8 @@ double GradBuffer::norm(double scale) const {
   std::map<arch::Axes, double> totals{{mesh.shape().several_of(parallel::Mesh::kEveryCopy), 0.0}};
   for (size_t i = 0; i < units_.size(); ++i) {
     const parallel::Unit& unit = store_.units()[i];
-    if (unit.trainable && !unit.is_copy) totals[unit.copied_on] += squares_of(unit, share(i));
+    if (unit.trainable && !unit.is_copy && !is_resting(i))
+      totals[unit.copied_on] += squares_of(unit, share(i));
   }
   at::Tensor everywhere = at::zeros({1}, at::kDouble);
   for (const auto& [copied_on, total] : totals) {
@@ -338,7 +361,7 @@ std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
   std::vector<std::string> names;
   for (size_t u = 0; u < units_.size(); ++u) {
     const parallel::Unit& unit = store_.units()[u];
-    if (!unit.trainable) continue;
+    if (!unit.trainable || is_resting(u)) continue;
     for (size_t i = 0; i < unit.parameters.size() && names.size() < limit; ++i) {
       const Range part = unit.place_in_share(i);
       const at::Tensor values = share(u).narrow(0, part.begin, part.size());

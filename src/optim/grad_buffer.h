@@ -31,6 +31,10 @@ class GradBuffer {
   GradBuffer(const GradBuffer&) = delete;
   GradBuffer& operator=(const GradBuffer&) = delete;
 
+  /// Units (of the store's) that are trained in other steps: they have no gradients from now on,
+  /// and no part in norms and sums. Before zero(); every rank that shares a unit says the same.
+  void rest(const std::vector<bool>& units);
+
   /// Every gradient is 0 from now on, and has no memory: call before the first pass of a step.
   void zero();
   /// Before each backward; last: of the step, which begins the sums over ranks. later: linear
@@ -63,6 +67,7 @@ class GradBuffer {
 
  private:
   void leave_to(ops::LaterWork* later);
+  bool is_resting(size_t unit) const { return unit < resting_.size() && resting_[unit]; }
   struct UnitGradient {
     at::Tensor whole;   ///< of a unit whose gradients are shared: while a backward is in it
     at::Tensor buffer;  ///< that `whole` is the beginning of
@@ -84,6 +89,7 @@ class GradBuffer {
 
   parallel::ParameterStore& store_;
   mutable std::vector<UnitGradient> units_;  ///< asked for, a gradient is there
+  std::vector<bool> resting_;                ///< empty: none is
   bool last_pass_ = true;
   struct Running {
     parallel::Background::Job done;

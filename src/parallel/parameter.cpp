@@ -74,9 +74,8 @@ at::Tensor put_together(const Group& tensor, const Parameter& parameter,
   at::Tensor whole_RC = at::full(parameter.spec.shape, -std::numeric_limits<float>::infinity(),
                                  joined_RC.options().dtype(at::kFloat));
   for_each_rect(parameter, joined_RC, [&](const HeldRect& held, const at::Tensor& rows) {
-    whole_RC.narrow(0, held.rect.row, held.rect.rows)
-        .narrow(1, held.rect.col, held.rect.cols)
-        .copy_(rows);
+    const at::Tensor high = whole_RC.narrow(0, held.rect.row, held.rect.rows);
+    at::Tensor(high.dim() < 2 ? high : high.narrow(1, held.rect.col, held.rect.cols)).copy_(rows);
   });
   tensor.all_reduce_max(whole_RC);
   return whole_RC;

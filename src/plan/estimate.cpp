@@ -160,14 +160,14 @@ void put_files(const Machine& machine, Plan& plan) {
   const double state = request.precision == settings::Precision::kF32 ? 8 : 12;
   const auto width = static_cast<double>(request.element_bytes());
   const auto written = static_cast<double>(request.adapters ? plan.trained : plan.parameters);
-  int64_t updated = 0, by_muon = 0;
+  int64_t updated = 0, fewer = 0;
   for (const StagePlan& stage : plan.stages) {
     updated += stage.memory.updated;
-    by_muon += stage.memory.by_muon;
+    fewer += stage.memory.fewer;
   }
-  // Muon keeps one number where Adam has two.
+  // Adam has two numbers for an element.
   const double one_less =
-      by_muon > 0 ? 4 * static_cast<double>(by_muon) / static_cast<double>(updated) : 0;
+      fewer != 0 ? 4 * static_cast<double>(fewer) / static_cast<double>(updated) : 0;
   plan.checkpoint_bytes = written * (width + state - one_less);
   const int64_t nodes = (plan.world() + machine.devices_per_node - 1) / machine.devices_per_node;
   plan.checkpoint_s =
@@ -181,7 +181,7 @@ void put_files(const Machine& machine, Plan& plan) {
     const double masters = request.precision == settings::Precision::kF32 ? 0 : 0.5;
     double own =
         static_cast<double>(memory.weights) + static_cast<double>(memory.moments) +
-        masters * (static_cast<double>(memory.moments) + 4 * static_cast<double>(memory.by_muon));
+        masters * (static_cast<double>(memory.moments) + 4 * static_cast<double>(memory.fewer));
     if (request.state_in_files) own += offloaded_bytes(memory);
     most = std::max(most, own);
   }

@@ -7,6 +7,7 @@
 
 #include "arch/shard.h"
 #include "plan/layer_memory.h"
+#include "plan/optimizer_memory.h"
 #include "plan/prediction_memory.h"
 #include "plan/rollout_memory.h"
 #include "weights/hf/nf4_tensors.h"
@@ -49,48 +50,6 @@ void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
 
 }  // namespace
 
-namespace {
-
-/// What the update of `each` matrices like this one, or of their adapters, takes.
-void add_muon(const Request& request, const arch::ParamSpec& spec, const Use& use, int64_t each,
-              Elements& elements) {
-  const int64_t rows = spec.shape[0], cols = spec.shape[1];
-  const auto add = [&](int64_t one, int64_t other) {
-    const int64_t small = std::min(one, other);
-    // Operands, a product and one on its way; two squares. Of parts, also the whole.
-    const int64_t copies = request.mesh.tensor > 1 ? 4 : 3;
-    elements.largest_update =
-        std::max(elements.largest_update, copies * one * other + 2 * small * small);
-    const auto side = static_cast<double>(small);
-    elements.muon_flops += static_cast<double>(each) * side * side *
-                           (4 * static_cast<double>(std::max(one, other)) + 2 * side);
-  };
-  if (use.is_trained) add(rows, cols);
-  if (use.adapter_rank == 0) return;
-  add(use.adapter_rank, cols);
-  add(rows, use.adapter_rank);
-}
-
-/// Counts elements of `spec` that Muon updates.
-void count_muon(const Request& request, const arch::ParamSpec& spec, const Use& use, int64_t each,
-                int64_t trained, Elements& elements) {
-  if (!request.muon || !settings::takes_muon(spec) || trained == 0) return;
-  add_muon(request, spec, use, each, elements);
-  elements.by_muon += trained;
-  if (spec.expert >= 0) elements.experts.by_muon += trained;
-}
-
-/// Beside gradients: directions of the unit with the most, and one matrix.
-int64_t update_bytes(const Request& request, const Elements& elements) {
-  if (!request.muon) return 0;
-  int64_t most = 0;
-  for (const auto& [place, unit] : elements.by_place) most = std::max(most, unit.trained);
-  const bool shares = request.sharding >= Sharding::kState && request.sharers() > 1;
-  return 4 * (most + (shares ? most / request.sharers() : 0) + elements.largest_update);
-}
-
-}  // namespace
-
 Elements elements_of(const Request& request, const arch::Stage& stage) {
   if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
   const arch::Coord coord{.tp_size = request.mesh.tensor,
@@ -117,7 +76,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const Use& use = uses.at(spec.name);
     const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
     const int64_t trained = adapter + (use.is_trained ? own : 0);
-    count_muon(request, spec, use, each, trained, elements);
+    count_wholes(request, spec, use, each, trained, elements);
     const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;
@@ -434,7 +393,8 @@ Held Elements::without_experts() const {
   held.all -= experts.all;
   held.in_nf4 -= experts.in_nf4;
   held.trained -= experts.trained;
-  held.by_muon -= experts.by_muon;
+  held.by_wholes -= experts.by_wholes;
+  held.fewer -= experts.fewer;
   held.read_in_backward -= experts.read_in_backward;
   for (size_t chunk = 0; chunk < held.read_in_last_place.size(); ++chunk)
     held.read_in_last_place[chunk] -= experts.read_in_last_place[chunk];
@@ -545,16 +505,17 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
                              Sharding::kParameters);
     memory.gradients += kept(held.trained * 4, Sharding::kGradients);
     memory.updated += kept(held.trained, Sharding::kState);
-    memory.by_muon += kept(held.by_muon, Sharding::kState);
+    memory.fewer += kept(held.fewer, Sharding::kState);
     if (request.state_in_files) return;
     memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
-    memory.moments += kept(held.trained * 8 - held.by_muon * 4, Sharding::kState);
+    memory.moments += kept(held.trained * 8 - held.fewer * 4, Sharding::kState);
   };
   for (const Frozen& beside : request.frozen)
     memory.weights += frozen_bytes(request, beside, stage);
   memory.weights += teacher_bytes(request, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
+  leave_one_layer(request, elements, memory);
   if (request.critic) {
     const Request own = of_critic(request);
     const Memory beside = memory_of(
@@ -562,7 +523,7 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.weights += beside.weights;
     memory.gradients += beside.gradients;
     memory.updated += beside.updated;
-    memory.by_muon += beside.by_muon;
+    memory.fewer += beside.fewer;
     memory.masters += beside.masters;
     memory.moments += beside.moments;
     memory.rollout = beside.pass();

@@ -14,8 +14,10 @@ namespace danlu::plan {
 /// Elements that a rank holds.
 struct Held {
   int64_t all = 0, trained = 0;
-  int64_t by_muon = 0;                      ///< the part of `trained` that Muon updates
-  int64_t in_nf4 = 0;                       ///< the part of `all` that is kept in NF4
+  int64_t by_wholes =
+      0;               ///< the part of `trained` that is updated by whole matrices (Muon, GaLore)
+  int64_t fewer = 0;   ///< f32 numbers of the optimizer's state fewer than two for an element
+  int64_t in_nf4 = 0;  ///< the part of `all` that is kept in NF4
   int64_t read_in_backward = 0;             ///< elements of weights that a backward reads too
   std::vector<int64_t> read_in_last_place;  ///< by chunk: that part of them in its last place
 };
@@ -26,8 +28,8 @@ struct Elements : Held {
   int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
   int64_t trained_ahead = 0;  ///< of layers that predict further ahead
   int64_t products = 0;       ///< of matrices that hidden states are multiplied by
-  /// Numbers in f32 that the largest matrix of Muon takes while it is orthogonalised, and the
-  /// operations that one step of the iteration takes for all.
+  /// Numbers in f32 that the largest of these matrices takes in an update, and the operations that
+  /// one step of Muon's iteration takes for all.
   int64_t largest_update = 0;
   double muon_flops = 0;
   /// Elements of one place. `all` and `trained` include its experts, which `experts` and
@@ -64,10 +66,10 @@ struct Memory {
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
   /// While answers are drawn, or a critic learns from them, which is before the step's passes.
   int64_t rollout = 0;
-  int64_t update = 0;     ///< while matrices are orthogonalised (Muon), after the passes
+  int64_t update = 0;     ///< while whole matrices are updated (Muon, GaLore), after the passes
   int64_t allocator = 0;  ///< what devices' allocators lose to rounding and gaps
   int64_t updated = 0;    ///< elements whose optimizer state the rank, or its host, keeps
-  int64_t by_muon = 0;    ///< the part of them that Muon updates
+  int64_t fewer = 0;      ///< numbers of that state fewer than two for an element
 
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }

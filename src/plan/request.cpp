@@ -135,12 +135,12 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .freeze = config.freeze,
                   .parameters_in_files = !config.keeping.parameters_in.empty(),
                   .state_in_files = !config.keeping.state_in.empty(),
-                  .muon = config.adamw.muon.has_value(),
-                  .muon_steps = config.adamw.muon ? config.adamw.muon->num_steps : 0,
+                  .adamw = config.adamw,
                   .tokens = longest,
                   .longest = longest,
                   .router_noise = config.routers.input_jitter > 0,
                   .order = config.order};
+  if (request.adamw.mini) request.adamw.mini->head_size = model.head_dim;
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) {
     request.adapters =

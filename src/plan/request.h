@@ -53,13 +53,11 @@ struct Request {
   /// Whether parameters, and the optimizer's state, lie outside the rank's memory: in files, or in
   /// the memory of a device's host.
   bool parameters_in_files = false, state_in_files = false;
-  /// Muon updates what settings::takes_muon says.
-  bool muon = false;
-  int64_t muon_steps = 0;        ///< of its Newton-Schulz iteration
-  bool widens = false;           ///< attention multiplies 16-bit types as f32
-  int64_t packed_columns = 64;   ///< attention pads the width of a head to a multiple of this
-  int64_t tokens = 0;            ///< in a sample
-  int64_t micro_batch_size = 1;  ///< samples in a micro-batch
+  settings::AdamWConfig adamw = {};  ///< what settings::state_rule follows from
+  bool widens = false;               ///< attention multiplies 16-bit types as f32
+  int64_t packed_columns = 64;       ///< attention pads the width of a head to a multiple of this
+  int64_t tokens = 0;                ///< in a sample
+  int64_t micro_batch_size = 1;      ///< samples in a micro-batch
   int64_t num_micro_batches = 1;
   /// If samples of a step share passes: tokens of the longest sample, and the most of a pass. Else
   /// 0.

@@ -105,8 +105,9 @@ Candidate best_of(const Request& split, const Machine& machine) {
   const bool copies = split.mesh.model_copies() > 1;
   for (const RecomputeFlags& recompute : recomputes(split)) {
     for (const bool offload : {false, true}) {
-      if (offload && (machine.is_host || split.muon)) break;  // there is nowhere else to update
-      bool is_least = false;                                  // shares state alone, and fits
+      if (offload && (machine.is_host || !split.adamw.is_plain()))
+        break;                // there is nowhere else to update
+      bool is_least = false;  // shares state alone, and fits
       for (const Sharding sharding :
            {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
         Candidate one{.request = split};

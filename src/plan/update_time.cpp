@@ -10,15 +10,17 @@ using settings::Sharding;
 
 namespace {
 
-/// Muon's. Where ranks share the state each has about its share of the matrices, whose directions
+/// Updates of whole matrices, Muon's iteration among them; subspaces are chosen too seldom to
+/// count. Where ranks share the state each has about its share of the matrices, whose directions
 /// all of them gather.
 double orthogonalising_seconds(const Request& request, const Machine& machine,
                                const Elements& elements) {
-  if (elements.by_muon == 0) return 0;
+  if (elements.by_wholes == 0) return 0;
   const bool shares = request.sharding >= Sharding::kState && request.sharers() > 1;
   const double ranks = shares ? static_cast<double>(request.sharers()) : 1;
-  const double flops = elements.muon_flops * static_cast<double>(request.muon_steps) / ranks;
-  const double bytes = 4 * static_cast<double>(elements.by_muon);
+  const double steps = request.adamw.muon ? static_cast<double>(request.adamw.muon->num_steps) : 0;
+  const double flops = elements.muon_flops * steps / ranks;
+  const double bytes = 4 * static_cast<double>(elements.by_wholes);
   const double gathered = shares ? machine.path(request.sharers(), request.mesh.tensor)
                                        .seconds(bytes * (ranks - 1) / ranks)
                                  : 0;
@@ -39,10 +41,9 @@ double update_seconds(const Request& request, const Machine& machine, const Elem
   const auto width = static_cast<double>(request.element_bytes());
   // Moments, and masters: f32 weights themselves, or with the half that a bf16 weight is.
   const bool are_weights = request.master_bytes() < 4;
-  const bool by_muon = elements.by_muon > 0;
-  const double moments = 8 - (by_muon ? 4 * static_cast<double>(elements.by_muon) /
-                                            static_cast<double>(elements.trained)
-                                      : 0);
+  const double moments = 8 - (elements.fewer != 0 ? 4 * static_cast<double>(elements.fewer) /
+                                                        static_cast<double>(elements.trained)
+                                                  : 0);
   const double state = moments + 4, written = state + (are_weights ? 0 : width);
   const Path all = machine.path(world, 1);
   const double agreed = world > 1 ? 2 * all.seconds(4) : 0;

@@ -121,10 +121,26 @@ void check_megatron(const Checker& check, const TrainConfig& config) {
               tuner_name(config.tuner)));
 }
 
-void check_muon(const Checker& check, const TrainConfig& config) {
+/// By which flag the optimizer was chosen, and which it is.
+std::pair<std::string, std::string> optimizer_said(const TrainConfig& config) {
+  const AdamWConfig& adamw = config.adamw;
+  const auto [flag, name] = adamw.muon   ? std::pair{"use_muon", "muon"}
+                            : adamw.mini ? std::pair{"use_adam_mini", "adam_mini"}
+                            : adamw.low_rank->method == LowRankConfig::Method::kGalore
+                                ? std::pair{"use_galore", "galore"}
+                                : std::pair{"use_apollo", "apollo"};
+  if (config.given_as.contains(flag)) return {flag, "true"};
+  return {"optim", name};
+}
+
+/// What optimizers that see whole matrices need.
+void check_whole_matrices(const Checker& check, const TrainConfig& config) {
   const auto refuse = [&](const std::string& why, const std::string& instead) {
-    check.refuse(config.given_as.contains("use_muon") ? "use_muon" : "optim", "muon", why, instead);
+    const auto [flag, name] = optimizer_said(config);
+    check.refuse(flag.c_str(), config.adamw.muon ? "muon" : name, why, instead);
   };
+  if (config.adamw.low_rank && config.tuner == Tuner::kLora)
+    refuse(tr("adapters are of low rank themselves"), tr("--tuner full, or another --optim"));
   if (!config.keeping.state_in.empty())
     refuse(tr("its matrices are updated whole, in memory, not in files"),
            tr("leave {} out; --shard zero1 shares the state among processes",
@@ -141,6 +157,23 @@ void check_muon(const Checker& check, const TrainConfig& config) {
     refuse(tr("Megatron's format is written with the state of Adam alone"),
            tr("--save_format hf, or --save_only_model true"));
   }
+}
+
+void check_turns(const Checker& check, const TrainConfig& config) {
+  const LayerTurns& turns = *config.adamw.turns;
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    if (turns.is_badam) check.refuse("use_badam", "true", why, instead);
+    check.refuse("lisa_activated_layers", std::to_string(turns.layers), why, instead);
+  };
+  if (config.tuner != Tuner::kFull)
+    refuse(tr("layers take turns where all of them are trained"), tr("--tuner full"));
+  if (!config.keeping.state_in.empty() || config.mesh.pipeline > 1)
+    refuse(tr("layers that have no turn have neither gradients nor an update, which state in files "
+              "and stages of a pipeline do not know"),
+           tr("--shard shares the state, --tp cuts layers"));
+  if (config.output.save_format == SaveFormat::kMegatron && !config.output.save_only_model)
+    refuse(tr("Megatron's format is written with the state of Adam alone"),
+           tr("--save_format hf, or --save_only_model true"));
 }
 
 void check_output(const Checker& check, const TrainConfig& config) {
@@ -248,7 +281,8 @@ void TrainConfig::validate() const {
   check_output(check, *this);
   schedule.shape.validate();
   adamw.validate();
-  if (adamw.muon) check_muon(check, *this);
+  if (adamw.muon || adamw.low_rank || adamw.mini) check_whole_matrices(check, *this);
+  if (adamw.turns) check_turns(check, *this);
   loss_scale.validate();
 }
 

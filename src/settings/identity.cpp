@@ -72,6 +72,45 @@ Json muon_identity(const TrainConfig& config) {
           {"scale_mode", muon.scale_mode},     {"extra_scale", muon.extra_scale}};
 }
 
+/// The optimizer whose state a run has; null of AdamW alone.
+Json optimizer_identity(const TrainConfig& config) {
+  const AdamWConfig& adamw = config.adamw;
+  if (adamw.muon) return "muon";
+  if (adamw.mini) return "adam_mini";
+  if (adamw.low_rank) return adamw.low_rank->name();
+  if (!adamw.turns) return nullptr;
+  // Which layers have had how many updates follows from these.
+  const LayerTurns& turns = *adamw.turns;
+  return {{"name", turns.name()},
+          {"order", static_cast<int>(turns.order)},
+          {"layers", turns.layers},
+          {"interval", turns.interval},
+          {"start", turns.start ? Json(*turns.start) : Json(nullptr)},
+          {"seed", turns.seed}};
+}
+
+/// Null of runs whose optimizer has no subspaces: what its state's tensors follow from.
+Json subspace_identity(const TrainConfig& config) {
+  if (!config.adamw.low_rank) return nullptr;
+  const LowRankConfig& low = *config.adamw.low_rank;
+  return {{"rank", low.rank},
+          {"side", low.side},
+          {"draws", low.draws},
+          {"targets", low.targets},
+          {"with_embedding", low.with_embedding}};
+}
+
+/// Null likewise.
+Json low_rank_identity(const TrainConfig& config) {
+  if (!config.adamw.low_rank) return nullptr;
+  const LowRankConfig& low = *config.adamw.low_rank;
+  return {{"interval", low.interval},
+          {"scale", low.scale},
+          {"has_one_factor", low.has_one_factor},
+          {"scales_first", low.scales_first},
+          {"seed", low.seed}};
+}
+
 Json group_rules(const TrainConfig& config) {
   Json rules = Json::array();
   for (const GroupRule& rule : config.adamw.groups.rules)
@@ -237,8 +276,9 @@ const std::vector<Row>& rows_of_optimizer() {
   using F = const Facts&;
   static const std::vector<Row> list = {
       // The state of one is none of the other's.
-      {"optimizer", kFixed,
-       [](F f) -> Json { return f.config.adamw.muon ? Json("muon") : Json(); }},
+      {"optimizer", kFixed, [](F f) -> Json { return optimizer_identity(f.config); }},
+      {"optimizer_subspace", kFixed, [](F f) -> Json { return subspace_identity(f.config); }},
+      {"optimizer_low_rank", kMayChange, [](F f) -> Json { return low_rank_identity(f.config); }},
       {"muon", kMayChange, [](F f) -> Json { return muon_identity(f.config); }},
       {"adam_beta1", kMayChange, [](F f) -> Json { return f.config.adamw.beta1; }},
       {"adam_beta2", kMayChange, [](F f) -> Json { return f.config.adamw.beta2; }},

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/rng.h"
 
 namespace danlu::settings {
 namespace {
@@ -118,6 +122,57 @@ bool takes_muon(const arch::ParamSpec& spec) {
          spec.name.find("lm_head") == std::string::npos;
 }
 
+void LayerTurns::validate() const {
+  if (layers < 1) throw UsageError(tr("[{}] {} layers at a time: at least 1", name(), layers));
+  if (start && *start < 0) throw UsageError(tr("[{}] layer {}: the first is 0", name(), *start));
+}
+
+namespace {
+
+/// The numbers below `count`, in an order of their own for each `draw`.
+std::vector<int64_t> drawn_order(int64_t count, uint64_t seed, int64_t draw) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  const uint64_t hash = hash_bytes(fmt::format("turn {} of {}", draw, seed));
+  NumpyRandomState random(static_cast<uint32_t>(hash ^ (hash >> 32)));
+  random.shuffle(std::span<int64_t>(order));
+  return order;
+}
+
+}  // namespace
+
+std::vector<int64_t> layers_in_turn(const LayerTurns& turns, int64_t turn, int64_t count) {
+  using Order = LayerTurns::Order;
+  if (turns.order == Order::kRandom && !turns.is_badam) {
+    std::vector<int64_t> drawn = drawn_order(count, turns.seed, turn);
+    drawn.resize(static_cast<size_t>(std::min(turns.layers, count)));
+    std::sort(drawn.begin(), drawn.end());
+    return drawn;
+  }
+  if (turns.order == Order::kRandom) {
+    // Each layer once before any comes again.
+    if (turn == 0 && turns.start) return {*turns.start % count};
+    return {drawn_order(count, turns.seed, turn / count)[static_cast<size_t>(turn % count)]};
+  }
+  const bool falls = turns.order == Order::kDescending;
+  const int64_t first = turns.start.value_or(falls ? count - 1 : 0) % count;
+  const int64_t moved = turns.order == Order::kFixed ? 0 : turn % count;
+  return {(falls ? first - moved + count : first + moved) % count};
+}
+
+int64_t updates_of_layer(const LayerTurns& turns, int64_t updates, int64_t layer, int64_t count) {
+  if (updates == 0) return 0;
+  const int64_t last = turns.turn_of(updates - 1);
+  const int64_t begun = turns.interval > 0 ? last * turns.interval : 0;
+  int64_t had = 0;
+  for (int64_t turn = turns.is_badam ? last : 0; turn <= last; ++turn) {
+    const std::vector<int64_t> layers = layers_in_turn(turns, turn, count);
+    if (std::find(layers.begin(), layers.end(), layer) != layers.end())
+      had += turn < last ? turns.interval : updates - begun;
+  }
+  return had;
+}
+
 DecayRule decay_rule_from_name(const std::string& name) {
   if (name == "all") return DecayRule::kAll;
   if (name == "matrices") return DecayRule::kMatrices;
@@ -136,6 +191,8 @@ void AdamWConfig::validate() const {
   if (!(groups.weight_decay >= 0) || !std::isfinite(groups.weight_decay))
     bad("weight_decay", groups.weight_decay, "≥ 0");
   if (muon) muon->validate();
+  if (low_rank) low_rank->validate();
+  if (turns) turns->validate();
 }
 
 void LossScaleConfig::validate() const {

@@ -1,4 +1,4 @@
-// settings/optimizer.h: what AdamW, Muon and the loss scale are told.
+// settings/optimizer.h: what AdamW, its other rules and the loss scale are told.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "settings/low_rank.h"
 
 namespace danlu::settings {
 
@@ -65,15 +66,46 @@ double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
 /// matrices are parameters of their own.
 bool takes_muon(const arch::ParamSpec& spec);
 
+/// Layers that take turns in being trained, as in LISA (arXiv:2403.17919) and BAdam
+/// (arXiv:2404.02827). The others have no gradients meanwhile.
+struct LayerTurns {
+  enum class Order { kRandom, kAscending, kDescending, kFixed } order = Order::kRandom;
+  int64_t layers = 1;                 ///< that are trained at a time
+  int64_t interval = 50;              ///< updates of a turn; below 1: there is one
+  std::optional<int64_t> start = {};  ///< the first layer
+  /// LISA trains what is in no layer all the time, and a layer's moments wait for its next turn;
+  /// BAdam trains nothing else, and moments begin anew with each turn.
+  bool is_badam = false;
+  uint64_t seed = 42;
+
+  int64_t turn_of(int64_t update) const { return interval > 0 ? update / interval : 0; }
+  std::string name() const { return is_badam ? "BAdam" : "LISA"; }
+  /// Errors: UsageError.
+  void validate() const;
+};
+/// The layers of turn `turn` (from 0) among `count`; ascending.
+std::vector<int64_t> layers_in_turn(const LayerTurns& turns, int64_t turn, int64_t count);
+/// Updates that a layer has had when the model has had `updates`; with BAdam those of the turn
+/// that the last of them was of.
+int64_t updates_of_layer(const LayerTurns& turns, int64_t updates, int64_t layer, int64_t count);
+
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   GroupConfig groups = {};
-  std::optional<MuonConfig> muon = {};  ///< of what takes_muon() says; AdamW has the rest
+  std::optional<MuonConfig> muon = {};         ///< of what takes_muon() says; AdamW has the rest
+  std::optional<LowRankConfig> low_rank = {};  ///< of what takes_low_rank() says
+  std::optional<AdamMiniConfig> mini = {};     ///< of what mini_blocks() says
+  std::optional<LayerTurns> turns = {};
+  /// Whether the state is Adam's alone, one layer's like another's.
+  bool is_plain() const { return !muon && !low_rank && !mini && !turns; }
   /// Errors: UsageError naming the field.
   void validate() const;
 };
+
+/// "GaLore (rank 128, side std, …)" of what is neither AdamW's nor Muon's; else empty. English.
+std::string optimizer_words(const AdamWConfig& config);
 
 /// The factor that the loss is multiplied with before backward, in fp16.
 struct LossScaleConfig {

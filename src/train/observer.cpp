@@ -204,7 +204,9 @@ class RunReporter : public RunObserver {
          (config_.adamw.muon
               ? fmt::format("Muon (momentum {:g}, {} Newton-Schulz steps) and ",
                             config_.adamw.muon->momentum, config_.adamw.muon->num_steps)
-              : std::string()) +
+          : config_.adamw.is_plain()
+              ? std::string()
+              : fmt::format("{}, ", settings::optimizer_words(config_.adamw))) +
              fmt::format("AdamW (betas {:g}, {:g}; weight decay {:g})", config_.adamw.beta1,
                          config_.adamw.beta2, config_.adamw.groups.weight_decay)},
         {"precision", precision_name(config_.precision)},

@@ -161,6 +161,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const std::vector<Columns> columns =
       prepared(objective, ForwardPasses(*state.model, *state.links), whole);
   const TrainedParts own(objective, mesh, whole);
+  state.optimizer->take_turns(*state.gradients);
   state.gradients->zero();
   const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
   int64_t passes = parallel::largest_of(batch_ranks, static_cast<int64_t>(whole.size()));

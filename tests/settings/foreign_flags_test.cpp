@@ -166,7 +166,7 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
        std::vector<std::vector<std::string>>{{"--self_cognition_sample", "500"},
                                              {"--add-bos-token"},
                                              {"--label_smoothing_factor", "0.1"},
-                                             {"--use_galore", "true"},
+                                             {"--galore_quantization", "true"},
                                              {"--pure_bf16", "true"},
                                              {"--lora_bias", "all"}}) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))

@@ -20,8 +20,10 @@ class Identity : public TrainOptions {
 
 TEST_F(Identity, KeysAreOptionsOrWhatIsDerivedFromSeveral) {
   const std::set<std::string> derived = {
-      "precision", "lora", "num_samples", "total_steps", "start_lr",     "warmup_ramp", "pictures",
-      "objective", "mtp",  "nf4",         "routers",     "steps_run_on", "optimizer",   "muon"};
+      "precision",         "lora",         "num_samples", "total_steps", "start_lr",
+      "warmup_ramp",       "pictures",     "objective",   "mtp",         "nf4",
+      "routers",           "steps_run_on", "optimizer",   "muon",        "optimizer_subspace",
+      "optimizer_low_rank"};
   const OptionTable table = cli::sft_options();
   const Json identity = of({});
   for (const auto& [key, value] : identity.items()) {

@@ -111,25 +111,32 @@ TEST(MuonTraining, SharesAreTheBitsOfWholesWhereGradientsAreSummedAlike) {
   }
 }
 
+/// Muon, GaLore and Adam-mini beside AdamW.
 TEST(MuonTraining, APlanKnowsWhatItsStateTakes) {
+  settings::AdamWConfig muon, galore, mini;
+  muon.muon.emplace();
+  galore.low_rank = settings::LowRankConfig{.rank = 4};
+  mini.mini.emplace();
   for (const auto precision : {settings::Precision::kF32, settings::Precision::kBF16}) {
-    plan::Request request;
-    request.model = test::tiny_config();
-    request.precision = precision;
-    request.tokens = 16;
-    request.muon = true;
-    request.muon_steps = 5;
-    TrainConfig config;
-    config.adamw.muon.emplace();
-    const TrainState state = test::tiny_state(
-        config, precision == settings::Precision::kF32 ? at::kFloat : at::kBFloat16);
-    const plan::Memory memory = plan::memory_by_stage(request)[0].memory;
-    const auto planned = static_cast<double>(memory.moments + memory.masters);
-    // What lies between tensors comes on top.
-    EXPECT_NEAR(static_cast<double>(state.optimizer->state_bytes()) / planned, 1.0, 0.05);
-    request.muon = false;
-    EXPECT_LT(planned, 0.8 * static_cast<double>(plan::memory_by_stage(request)[0].memory.moments +
-                                                 memory.masters));
+    for (const settings::AdamWConfig& adamw : {muon, galore, mini}) {
+      plan::Request request;
+      request.model = test::tiny_config();
+      request.precision = precision;
+      request.tokens = 16;
+      request.adamw = adamw;
+      TrainConfig config;
+      config.adamw = adamw;
+      const TrainState state = test::tiny_state(
+          config, precision == settings::Precision::kF32 ? at::kFloat : at::kBFloat16);
+      const plan::Memory memory = plan::memory_by_stage(request)[0].memory;
+      const auto planned = static_cast<double>(memory.moments + memory.masters);
+      // What lies between tensors comes on top.
+      EXPECT_NEAR(static_cast<double>(state.optimizer->state_bytes()) / planned, 1.0, 0.05)
+          << settings::optimizer_words(adamw);
+      request.adamw = {};
+      const plan::Memory plain = plan::memory_by_stage(request)[0].memory;
+      EXPECT_LT(planned, 0.8 * static_cast<double>(plain.moments + plain.masters));
+    }
   }
 }
 

@@ -20,6 +20,7 @@
 #include "text/tokenizer.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/checkpoint_source.h"
+#include "weights/convert/optimizer_state.h"
 #include "weights/hf/body_names.h"
 #include "weights/hf/stored_form.h"
 #include "weights/hf/tower_names.h"
@@ -352,15 +353,20 @@ bool inspect_state(const fs::path& directory, bool every_tensor) {
   if (!state) return false;
   const auto& tensors = state->tensors();
   const auto is_state = [](const weights::TensorInfo& tensor) {
-    return tensor.name.starts_with("exp_avg.") || tensor.name.starts_with("exp_avg_sq.") ||
-           tensor.name.starts_with("momentum.") || tensor.name.starts_with("master.");
+    return weights::is_state(tensor.name);
   };
   if (tensors.empty() || !std::all_of(tensors.begin(), tensors.end(), is_state)) return false;
-  const bool has_muon = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return tensor.name.starts_with("momentum.");
-  });
-  print_title(directory, has_muon ? "an optimizer's state (Muon and Adam) in a training checkpoint"
-                                  : "an optimizer's state (Adam) in a training checkpoint");
+  const auto has = [&](std::string_view prefix) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
+  };
+  const char* const title =
+      has("momentum.")       ? "an optimizer's state (Muon and Adam) in a training checkpoint"
+      : has("low_norm.")     ? "an optimizer's state (APOLLO and Adam) in a training checkpoint"
+      : has("low_avg.")      ? "an optimizer's state (GaLore and Adam) in a training checkpoint"
+      : has("block_avg_sq.") ? "an optimizer's state (Adam-mini) in a training checkpoint"
+                             : "an optimizer's state (Adam) in a training checkpoint";
+  print_title(directory, title);
   const fs::path checkpoint = fs::absolute(directory / "").lexically_normal().parent_path();
   if (fs::exists(checkpoint.parent_path() / "DONE"))
     print_line("of", "danlu inspect " + checkpoint.parent_path().string() + " shows the model");

@@ -93,9 +93,9 @@ plan::Request request_on(const Options& options, const plan::Machine& machine,
                         config.flag("offload"), "params"),
                      tr("take --offload optimizer"));
   request.state_in_files |= config.wants_state_in_host;
-  if (request.state_in_files && request.muon) {
+  if (request.state_in_files && !request.adamw.is_plain()) {
     throw UsageError(
-        tr("[plan] Muon's matrices are updated where the model is, not in host memory"),
+        tr("[plan] this optimizer's matrices are updated where the model is, not in host memory"),
         tr("leave {} out; --shard zero1 shares the state among processes", config.flag("offload")));
   }
   return request;

@@ -150,12 +150,14 @@ std::vector<OptionSpec> schedule_options() {
        .group = optimizer},
       {.name = "optim",
        .default_text = "adamw",
-       .help =
-           "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in; "
-           "muon: of matrices, the rest by AdamW; dist_muon: with its state shared (--shard zero1)",
+       .help = "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in; "
+               "muon: of matrices, the rest by AdamW; dist_muon: with its state shared (--shard "
+               "zero1); "
+               "galore, apollo, adam_mini: less state",
        .aliases = {"optimizer"},
        .choices = {"adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused",
-                   "adamw_apex_fused", "adamw_hf", "adamw_torch_xla", "adam", "muon", "dist_muon"},
+                   "adamw_apex_fused", "adamw_hf", "adamw_torch_xla", "adam", "muon", "dist_muon",
+                   "galore", "galore_adamw", "apollo", "adam_mini"},
        .group = optimizer},
       {.name = "weight_decay",
        .type = OptionType::kFloat,
@@ -287,6 +289,112 @@ std::vector<OptionSpec> muon_options() {
   };
 }
 
+/// GaLore's or APOLLO's.
+std::vector<OptionSpec> subspace_options(const std::string& method) {
+  const bool is_galore = method == "galore";
+  std::vector<OptionSpec> all = {
+      {.name = "use_" + method,
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = is_galore ? "same as --optim galore" : "same as --optim apollo"},
+      {.name = method + "_target",
+       .type = OptionType::kList,
+       .help = "parts of the names of modules that it updates (default: all matrices of layers)",
+       .aliases = {method + "_target_modules"}},
+      {.name = method + "_rank",
+       .type = OptionType::kInt,
+       .default_text = is_galore ? "128" : "16",
+       .help = "dimensions of the subspace in which the optimizer's state is",
+       .range = at_least(1)},
+      {.name = method + "_update_interval",
+       .type = OptionType::kInt,
+       .default_text = is_galore ? "50" : "200",
+       .help = "steps after which the subspace is chosen anew",
+       .aliases = {method + "_update_proj_gap"},
+       .range = at_least(1)},
+      {.name = method + "_scale",
+       .type = OptionType::kFloat,
+       .default_text = is_galore ? "1" : "32",
+       .help = is_galore ? "factor of an update" : "an update is its root times as long",
+       .range = above(0)},
+      {.name = method + "_proj_type",
+       .default_text = "std",
+       .help = "the side of a matrix that shrinks; std: the smaller one",
+       .choices = is_galore
+                      ? std::vector<std::string>{"std", "reverse_std", "right", "left", "full"}
+                      : std::vector<std::string>{"std", "right", "left"}}};
+  if (is_galore) all[1].aliases.push_back("optim_target_modules");
+  return all;
+}
+
+/// GaLore, APOLLO and Adam-mini.
+std::vector<OptionSpec> small_state_options() {
+  std::vector<OptionSpec> all = subspace_options("galore");
+  all.push_back({.name = "galore_with_embedding",
+                 .type = OptionType::kBool,
+                 .default_text = "false",
+                 .help = "galore updates the embedding too"});
+  for (OptionSpec& spec : subspace_options("apollo")) all.push_back(std::move(spec));
+  for (const OptionSpec& spec : std::vector<OptionSpec>{
+           {.name = "apollo_proj",
+            .default_text = "random",
+            .help = "apollo: the subspace is drawn, or the gradient's (svd)",
+            .choices = {"random", "svd"}},
+           {.name = "apollo_scale_type",
+            .default_text = "channel",
+            .help = "apollo: a factor for each row or column, or one for a matrix",
+            .choices = {"channel", "tensor"}},
+           {.name = "apollo_scale_front",
+            .type = OptionType::kBool,
+            .default_text = "false",
+            .help = "apollo: the scale comes before the limit of the norm's growth"},
+           {.name = "use_adam_mini",
+            .type = OptionType::kBool,
+            .default_text = "false",
+            .help = "same as --optim adam_mini"},
+           {.name = "optim_args",
+            .type = OptionType::kList,
+            .help = "the Trainer's words for galore_adamw: 'rank=128, update_proj_gap=200, "
+                    "scale=0.25'"}})
+    all.push_back(spec);
+  for (OptionSpec& spec : all) spec.group = "Optimizer";
+  return all;
+}
+
+/// LISA and BAdam.
+std::vector<OptionSpec> layer_turn_options() {
+  std::vector<OptionSpec> all = {
+      {.name = "lisa_activated_layers",
+       .type = OptionType::kInt,
+       .default_text = "0",
+       .help = "LISA: so many layers, drawn anew, are trained at a time (0: all)",
+       .range = at_least(0)},
+      {.name = "lisa_step_interval",
+       .type = OptionType::kInt,
+       .default_text = "20",
+       .help = "LISA: steps after which layers are drawn",
+       .range = at_least(1)},
+      {.name = "use_badam",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "BAdam: one layer after the other is trained, and nothing else"},
+      {.name = "badam_switch_mode",
+       .default_text = "ascending",
+       .help = "BAdam: the order of the layers",
+       .choices = {"ascending", "descending", "random", "fixed"}},
+      {.name = "badam_switch_interval",
+       .type = OptionType::kInt,
+       .default_text = "50",
+       .help = "BAdam: steps of a layer (-1: there is one layer)",
+       .range = at_least(1).or_value(-1)},
+      {.name = "badam_start_block",
+       .type = OptionType::kInt,
+       .help = "BAdam: the first layer",
+       .range = at_least(0)}};
+  for (OptionSpec& spec : all) spec.group = "Optimizer";
+  return all;
+}
+
 std::vector<OptionSpec> precision_options() {
   const std::string precision = "Precision and memory";
   return {
@@ -350,6 +458,8 @@ std::vector<OptionSpec> train_optimizer_options() {
   std::vector<OptionSpec> all = batch_options();
   for (auto& spec : schedule_options()) all.push_back(std::move(spec));
   for (auto& spec : muon_options()) all.push_back(std::move(spec));
+  for (auto& spec : small_state_options()) all.push_back(std::move(spec));
+  for (auto& spec : layer_turn_options()) all.push_back(std::move(spec));
   for (auto& spec : precision_options()) all.push_back(std::move(spec));
   for (auto& spec : train_recompute_options()) all.push_back(std::move(spec));
   return all;

@@ -295,6 +295,9 @@ TrainConfig with_optimizer(const Options& options, TrainConfig config) {
   config.precision = training_precision(options);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
+  // All but layers.
+  if (config.adamw.turns && config.adamw.turns->is_badam && config.tuner == Tuner::kFull)
+    config.freeze.insert(config.freeze.begin(), {".", "!(^|\\.)(layers|h)\\.[0-9]+\\."});
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
   config.noise_alpha = options.get_float("neftune_noise_alpha");

@@ -62,6 +62,12 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
         schedule.warmup_steps, schedule.min_lr, config.adamw.groups.weight_decay,
         config.max_grad_norm);
   }
+  const std::string named = settings::optimizer_words(config.adamw);
+  if (!named.empty()) {
+    return tr("{}; lr {:.3g} {}, warm-up {:.6g} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
+              named, schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
+              schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
+  }
   return tr("AdamW lr {:.3g} {}, warm-up {:.6g} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
             schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);

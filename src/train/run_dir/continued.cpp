@@ -46,8 +46,9 @@ std::optional<Continued> continued_from(const TrainConfig& config,
     why = "a release: iteration 0";
   } else if (!source.has_optimizer) {
     why = "weights only: iteration 0, consumed samples 0";
-  } else if (config.adamw.muon) {
-    why = "its optimizer's state is Adam's, not Muon's: iteration 0";
+  } else if (!config.adamw.is_plain()) {
+    why = config.adamw.muon ? "its optimizer's state is Adam's, not Muon's: iteration 0"
+                            : "its optimizer's state is Adam's, not this run's: iteration 0";
   } else if (config.model.changes.rows.vocab_size > 0) {
     why = "the vocabulary grows: iteration 0";
   } else if (config.tuner != Tuner::kFull || !config.freeze.empty()) {

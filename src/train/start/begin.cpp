@@ -169,7 +169,9 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
     throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
   parallel::ParameterStore& store = models::keep(*state.model, config.keeping);
   state.gradients = std::make_unique<optim::GradBuffer>(store);
-  state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
+  settings::AdamWConfig adamw = config.adamw;
+  if (adamw.mini) adamw.mini->head_size = state.model->config().head_dim;
+  state.optimizer = std::make_unique<optim::AdamW>(store, adamw, state.model->config().num_layers);
   state.links = std::make_unique<StageLinks>(*state.model);
   if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
   return state;

@@ -97,10 +97,11 @@ OptimizerState open_training_state(const fs::path& checkpoint, const arch::Model
   for (const arch::ParamSpec& info : arch::parameters_of(config)) {
     // No gradient moves what chooses among experts.
     if (!info.tied_to.empty() || info.role == arch::Role::kRouterBias) continue;
-    if (state.tensors->find("momentum." + info.name)) {
+    for (const char* prefix : kOtherStatePrefixes) {
+      if (!state.tensors->find(prefix + info.name)) continue;
       throw ModelError(
           tr("{}: {}: Megatron's format is written with the state of Adam alone",
-             (checkpoint / "optim").string(), "momentum." + info.name),
+             (checkpoint / "optim").string(), prefix + info.name),
           tr("leave out --with-optimizer (--load-model-type optim): the weights are converted"));
     }
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {

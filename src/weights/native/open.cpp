@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "weights/convert/optimizer_state.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/group_check.h"
 #include "weights/native/native.h"
@@ -16,12 +17,6 @@ namespace {
 [[noreturn]] void broken(const std::filesystem::path& file, const std::string& what) {
   throw ModelError(tr("{}: {}", file.string(), what),
                    tr("the index is damaged: copy the checkpoint again"));
-}
-
-bool is_state(const std::string& name) {
-  if (name.starts_with("momentum.")) return true;  // Muon's, which no other format has
-  return std::any_of(kStatePrefixes.begin(), kStatePrefixes.end(),
-                     [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
 std::string name_of_part(const std::string& name, int64_t part) {
