@@ -344,19 +344,27 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   if (const int64_t rows = learned_positions(c)) {
     outside.weight(Role::kPositions, names.positions, {rows, c.hidden_size}, Cut::kCopiedBetween);
   }
+  if (c.encoder) {
+    outside.weight(Role::kTokenTypes, names.token_types, {c.encoder->token_types, c.hidden_size},
+                   Cut::kCopiedBetween);
+  }
   if (c.norms_embedding) add_decoder_norm(c, Role::kEmbeddingNorm, names.embedding_norm, outside);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
     add_decoder_layer(c, names, layer, list);
   }
-  add_decoder_norm(c, Role::kFinalNorm, names.final_norm, outside);
+  if (!c.encoder) add_decoder_norm(c, Role::kFinalNorm, names.final_norm, outside);
   if (c.score) {
+    if (c.encoder)
+      outside.linear(Role::kScoreDense, c.encoder->dense, c.hidden_size, c.hidden_size,
+                     Cut::kCopiedBetween, /*has_bias=*/true);
     outside.weight(Role::kScore, c.score->module(), {c.score->labels, c.hidden_size},
                    Cut::kCopiedBetween);
     if (c.score->has_bias())
       outside.bias(Role::kScore, c.score->module(), c.score->labels, Cut::kCopiedBetween);
     return all;
   }
+  if (c.encoder) return all;
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   if (c.head_bias) outside.bias(Role::kHead, names.head, c.vocab_size, Cut::kRows);

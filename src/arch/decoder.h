@@ -91,6 +91,7 @@ struct DecoderNames {
   std::string prediction_token_norm = "enorm", prediction_hidden_norm = "hnorm";
   std::string prediction_join = "eh_proj", prediction_norm = "shared_head.norm";
   std::string prediction_embedding = "embed_tokens", prediction_head = "shared_head.head";
+  std::string token_types = {};  ///< of encoders, which have no final_norm and no head
 };
 
 /// Every parameter of a decoder with these names, in model order.

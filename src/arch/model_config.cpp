@@ -162,6 +162,7 @@ ModelConfig load_model_config(const std::filesystem::path& path, Heads heads) {
   refuse_lfs_pointer(file, "config.json");
   ModelConfig config = parse_model_config(read_file_of_model(file), file.string(), heads);
   refuse_divided_positions(config, file.parent_path());
+  if (config.encoder) config.encoder->pooling = pooling_in(file.parent_path());
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
   if (std::filesystem::exists(generation)) {
     const Json generation_json = read_file_of_model(generation);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/axes.h"
+#include "arch/encoder.h"
 #include "arch/score_head.h"
 #include "arch/vision_config.h"
 #include "base/dtype.h"
@@ -175,6 +176,8 @@ struct ModelConfig {
   /// Name in text/templates.json for models of this kind that ship no template; may be empty.
   std::string default_template;
   Json raw = Json::object();  ///< config.json as read; carried over when saving
+  /// An encoder, which has no head of the vocabulary; empty: a decoder.
+  std::optional<EncoderConfig> encoder = {};
 
   bool has_experts() const { return experts.count > 0; }
   /// How many layers of the network predict further ahead. They have the numbers after the last
@@ -240,6 +243,8 @@ enum class Role {
   kPredictionNorm,
   kScore,  ///< [labels, hidden] of ModelConfig::score, the same on every rank of the tensor axis
   kOwn,    ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
+  kTokenTypes,  ///< [types, hidden]: an encoder's rows for the text of a pair
+  kScoreDense,  ///< [hidden, hidden] of an encoder's head, before kScore
 };
 
 /// How the tensor axis cuts a parameter. One that is not cut says where it works, because that

@@ -19,7 +19,9 @@ int64_t Stage::place_of(const ParamSpec& spec) const {
   if (spec.tower_place >= 0) return spec.tower_place;
   // Layers that predict further ahead stand with the head, whose input they read.
   if (spec.layer >= 0) return spec.layer < chain.layers ? chain.layer(spec.layer) : chain.head();
-  if (spec.role == Role::kEmbeddingNorm || spec.role == Role::kPositions) return chain.embedding();
+  if (spec.role == Role::kEmbeddingNorm || spec.role == Role::kPositions ||
+      spec.role == Role::kTokenTypes)
+    return chain.embedding();
   return spec.role == Role::kEmbedding && !copies_embedding ? chain.embedding() : chain.head();
 }
 

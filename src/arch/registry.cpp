@@ -59,7 +59,8 @@ std::vector<Family>& known_families() {
       gemma3_text_family(), glm_family(),         glm4_family(),        chatglm_family(),
       minicpm_family(),     internlm3_family(),   deepseek_v2_family(), deepseek_v3_family(),
       minicpm3_family(),    llama4_text_family(), internlm_family(),    qwen_family(),
-      bloom_family(),       gpt2_family()};
+      bloom_family(),       gpt2_family(),        bert_family(),        roberta_family(),
+      xlm_roberta_family()};
   return list;
 }
 

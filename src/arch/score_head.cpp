@@ -88,6 +88,7 @@ LabelProblem settled(LabelProblem problem, int64_t labels) {
 }
 
 std::string ScoreHead::module() const {
+  if (!named.empty()) return named;
   return form == ScoreForm::kBeside ? "v_head.summary" : "score";
 }
 
@@ -126,7 +127,14 @@ ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
                      tr("LLaMA-Factory's lines (stage: rm) keep the head in a "
                         "file of its own"));
   }
+  if (config.encoder && head.form != ScoreForm::kSequence) {
+    throw ModelError(tr("[model config] {}: an encoder's head says something of a text, and not of "
+                        "its tokens",
+                        config.family),
+                     tr("--task_type seq_cls or reranker"));
+  }
   config.score = head;
+  if (config.encoder) config.score->named = config.encoder->score;
   config.tie_embeddings = false;
   config.predicts_ahead = false;
   return config;

@@ -47,10 +47,12 @@ struct ScoreHead {
   std::optional<LabelProblem> problem = {};
   /// Files have no such head: it begins as in a model from scratch with this seed.
   std::optional<uint64_t> seed = {};
+  /// The module in files of families with a name of their own for it; "": the form's.
+  std::string named = {};
 
   /// "score", "v_head.summary".
   std::string module() const;
-  bool has_bias() const { return form != ScoreForm::kSequence; }
+  bool has_bias() const { return form != ScoreForm::kSequence || !named.empty(); }
   /// Whether config.json knows of it.
   bool is_described() const { return form != ScoreForm::kBeside; }
 };

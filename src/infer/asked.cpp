@@ -11,6 +11,11 @@ void check_asked(const EngineRequest& asked, const arch::ModelConfig& model,
                  const EngineSettings& settings, bool has_followers, bool has_peers) {
   asked.request.sampling.validate();
   check_prompt(model, asked.request.prompt, asked.request.pictures);
+  if (model.encoder && !asked.pooling) {
+    throw DataError(
+        tr("[engine] an encoder gives vectors and numbers of texts, and answers nothing"),
+        tr("danlu serve has them at /v1/embeddings, /classify and /v1/rerank"));
+  }
   check_rules(asked.request.rules, model.vocab_size);
   if (has_followers && !asked.request.pictures.empty()) {
     throw DataError(tr("[engine] a model that several processes hold sees no pictures"),
@@ -26,6 +31,16 @@ void check_asked(const EngineRequest& asked, const arch::ModelConfig& model,
   throw DataError(
       tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens, room),
       tr("shorten the prompt, or give the cache more memory"));
+}
+
+EngineSettings fitting(EngineSettings settings, const arch::ModelConfig& model) {
+  if (model.encoder) settings.prefix_caching = false;
+  return settings;
+}
+
+EngineRequest fitting(EngineRequest asked, const arch::ModelConfig& model) {
+  if (model.encoder && model.score) asked.pooling = Pooling::kFirst;
+  return asked;
 }
 
 }  // namespace danlu::infer

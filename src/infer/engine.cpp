@@ -40,13 +40,13 @@ class Engine::Impl {
  public:
   Impl(const models::CausalLM& model, EngineSettings settings, Followers* followers)
       : model_(model),
-        settings_(settings),
+        settings_(fitting(settings, model.config())),
         followers_(followers),
-        pages_(model, settings, followers) {
+        pages_(model, settings_, followers) {
     if (settings.predicted_tokens > 0 && (model.config().num_predictions() == 0 || has_peers()))
       throw InternalError("[engine] guesses come from a layer that this rank asks alone");
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
-    reads_whole_ = is_long_rope || settings.deterministic;
+    reads_whole_ = is_long_rope || settings.deterministic || model.config().encoder;
   }
 
   RequestHandle add(EngineRequest asked) {
@@ -59,7 +59,7 @@ class Engine::Impl {
     live->named = names_.named(live->seen, live->pictures.get());
     live->limit = limit_of(asked.request);
     live->turn = turns_.enter(asked.group);
-    live->asked = std::move(asked);
+    live->asked = fitting(std::move(asked), model_.config());
     const RequestRank rank = live->rank();
     live->root = root_of(*live, model_.config());
     live->awaits_form = awaits_form(*live);

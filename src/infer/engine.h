@@ -21,8 +21,8 @@ using RequestHandle = int64_t;
 using AdapterPtr = layers::AdapterSetPtr;
 
 /// How a prompt's hidden states after the final norm become one vector: as their mean, or as that
-/// of the last token.
-enum class Pooling { kMean, kLast };
+/// of the last token or of the first; an encoder's head reads the first, whatever is asked.
+enum class Pooling { kMean, kLast, kFirst };
 
 struct EngineRequest {
   Request request;
@@ -78,7 +78,9 @@ struct EngineSettings {
   /// Each request has passes of its own, with its whole prompt in one. Answers are then equal to
   /// the bit whatever other requests there are, and take as long as one after the other.
   bool deterministic = false;
-  bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
+  /// What prompts begin with alike is computed once while kept. Not in encoders, whose tokens see
+  /// what follows them.
+  bool prefix_caching = true;
   /// What the forms of answers may cost a step, in units of TokenConstraint::prepare; a request
   /// whose next token needs more sits passes out until it is known what may come. 0: no limit, and
   /// no pass is sat out.

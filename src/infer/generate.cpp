@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/token_type.h"
 #include "infer/engine.h"
 #include "ops/pages.h"
 
@@ -65,13 +66,15 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
                     tr("give some text, or a model whose tokenizer adds a BOS token"));
   }
   for (const text::TokenId id : prompt) {
-    if (id < 0 || id >= config.vocab_size) {
+    if (id < 0 || (config.encoder ? without_type(id) : id) >= config.vocab_size) {
       throw DataError(tr("[generate] prompt id {} is outside the model's vocabulary of {}", id,
                          config.vocab_size),
                       tr("the tokenizer does not belong to this model"));
     }
   }
-  if (config.max_positions > 0 && static_cast<int64_t>(prompt.size()) >= config.max_positions) {
+  // What answers nothing needs no place behind its text.
+  const int64_t needed = std::ssize(prompt) + (config.encoder ? 0 : 1);
+  if (config.max_positions > 0 && needed > config.max_positions) {
     throw DataError(tr("[generate] the prompt has {} tokens, the model's window holds {}",
                        prompt.size(), config.max_positions),
                     tr("shorten the prompt"));

@@ -96,10 +96,10 @@ std::vector<float> mean_of_pooled(const LiveRequest& live) {
 }
 
 void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled) {
-  const int64_t all = hidden_nH.size(0), used = how == Pooling::kLast ? 1 : all;
-  const at::Tensor rows =
-      hidden_nH.narrow(0, all - used, used).to(at::kCPU, at::kFloat).contiguous();
-  if (how == Pooling::kLast) pooled.clear();
+  const int64_t all = hidden_nH.size(0), used = how == Pooling::kMean ? all : 1;
+  const int64_t begin = how == Pooling::kFirst ? 0 : all - used;
+  const at::Tensor rows = hidden_nH.narrow(0, begin, used).to(at::kCPU, at::kFloat).contiguous();
+  if (how != Pooling::kMean) pooled.clear();
   pooled.resize(static_cast<size_t>(rows.size(1)), 0.0);
   const float* value = rows.data_ptr<float>();
   for (int64_t row = 0; row < used; ++row) {

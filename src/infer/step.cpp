@@ -73,7 +73,8 @@ PassOnDevice pass_of(const models::CausalLM& model, SequenceCache& cache,
   models::ForwardInput forward = tokens.input();
   forward.adapter_runs = std::move(runs);
   forward.segments = cache.begin(growth);
-  forward.cache = &cache;
+  // An encoder's tokens see all of their text, which one pass has.
+  if (!model.config().encoder) forward.cache = &cache;
   forward.results = results;
   PassOnDevice pass;
   pass.hidden_NH = model.forward_hidden(forward);

@@ -1,6 +1,7 @@
 #include "layers/score_head.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 
 #include <cstdint>
@@ -69,7 +70,14 @@ at::Tensor numbers_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M
 }
 
 at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const {
-  return numbers_of_rows(hidden_nH, rows_M, linear.weight.tensor, linear.bias.tensor, region);
+  if (!dense.defined())
+    return numbers_of_rows(hidden_nH, rows_M, linear.weight.tensor, linear.bias.tensor, region);
+  const at::Tensor read_MH = vectors_of_rows(hidden_nH, rows_M, region);
+  const at::ScalarType type = read_MH.scalar_type();
+  const auto through = [type](const at::Tensor& x, const Linear& layer) {
+    return ops::add_bias(ops::linear(x, layer.weight.tensor.to(type)), layer.bias.tensor.to(type));
+  };
+  return ops::as_numbers(through(at::tanh(through(read_MH, dense)), linear));
 }
 
 }  // namespace danlu::layers

@@ -19,9 +19,14 @@ at::Tensor numbers_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M
 struct ScoreHead {
   Linear linear;  ///< [L, H], all of it on every rank; undefined: the model has none
   parallel::Region region{parallel::Group::alone(), false};
+  /// [H, H] of an encoder: the matrix reads tanh of what it gives; undefined in others.
+  Linear dense = {};
 
-  void visit(Visitor& visitor) { linear.visit(visitor); }
-  /// numbers_of_rows() of its matrix.
+  void visit(Visitor& visitor) {
+    dense.visit(visitor);
+    linear.visit(visitor);
+  }
+  /// numbers_of_rows() of its matrix, behind the dense layer where there is one.
   at::Tensor forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const;
 };
 

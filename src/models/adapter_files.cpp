@@ -15,6 +15,7 @@
 #include "weights/convert/checkpoint_source.h"
 #include "weights/hf/stored_form.h"
 #include "weights/lora/adapter_places.h"
+#include "weights/lora/head_modules.h"
 
 namespace danlu::models {
 namespace {
@@ -95,8 +96,12 @@ std::set<std::string> copies_of_base(
 std::vector<std::string> adapted_last_names(const PeftConfig& peft,
                                             const arch::ModelConfig& config) {
   std::set<std::string> names;
-  for (const std::string& module : weights::chosen_modules(peft, config))
-    names.insert(arch::last_name(module));
+  for (const std::string& module : weights::chosen_modules(peft, config)) {
+    // An encoder's head has a layer of that name, too.
+    const bool says_little = config.encoder && arch::last_name(module) == "dense";
+    names.insert(says_little ? arch::last_name(arch::module_of(module)) + ".dense"
+                             : arch::last_name(module));
+  }
   return {names.begin(), names.end()};
 }
 
@@ -264,6 +269,7 @@ void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
     config.target_modules = adapted_last_names(config, impl.config);
     config.targets_are_pattern = false;
   }
+  weights::join_head_modules(config, impl.config);
   write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));
 }
 

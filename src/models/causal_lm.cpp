@@ -82,6 +82,16 @@ void put_places(const ForwardInput& input, layers::Balance& balance) {
   balance.places_RN = balance.context->all_gather(mine, 0);
 }
 
+/// Errors: UsageError where axes of the mesh would cut an encoder.
+void require_whole_encoder(const arch::ModelConfig& config, const parallel::Mesh& mesh) {
+  const settings::MeshShape& shape = mesh.shape();
+  const bool is_cut = shape.tensor > 1 || !mesh.pipeline().is_alone() || !mesh.context().is_alone();
+  if (!config.encoder || !is_cut) return;
+  throw UsageError(tr("[model] {}: an encoder is not cut by the tensor, pipeline and context axes",
+                      config.family),
+                   tr("the data axis and ZeRO share the work and its memory"));
+}
+
 }  // namespace
 
 AsTheyWere::AsTheyWere(const std::vector<SavedModule>& modules, bool adapters) {
@@ -107,7 +117,8 @@ CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& p
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
     : config((model_config.validate(), arch::require_divides(model_config, of.shape().tensor),
-              require_parts(model_config, at_device), model_config)),
+              require_whole_encoder(model_config, of), require_parts(model_config, at_device),
+              model_config)),
       mesh(of),
       dtype(scalar_type),
       device(at_device),
@@ -132,6 +143,8 @@ void CausalLM::Impl::apply_trainable() {
 std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) const {
   auto pass = std::make_shared<layers::Pass>();
   pass->segments = input.segments;
+  if (config.encoder)
+    pass->segments.causal.assign(static_cast<size_t>(input.segments.count()), false);
   const at::Tensor positions_N = device::sent(input.positions_N, device);
   pass->rotary = rope_table(config, positions_N, input);
   pass->window_rotary = window_rope_table(config, positions_N, input);
@@ -300,7 +313,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
   const bool predicts = input.prediction && !network.predictions.empty();
   const bool is_read = predicts && !input.prediction->normed;
   const auto given = is_read ? ops::shared_by(2, hidden_NH) : std::vector(2, hidden_NH);
-  hidden_NH = network.final_norm.forward(given[0]);
+  hidden_NH = config.encoder ? given[0] : network.final_norm.forward(given[0]);
   report(config.num_layers, hidden_NH);
   return predicts ? with_predictions(input, given[1], hidden_NH) : hidden_NH;
 }
@@ -319,6 +332,7 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
 }
 
 at::Tensor CausalLM::logits(const at::Tensor& hidden_nH, const layers::AdapterRuns& runs) const {
+  arch::require_answers(impl_->config);
   const at::Tensor logits_nV = impl_->network.head.logits(hidden_nH, {.adapter_runs = runs});
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
@@ -413,6 +427,7 @@ at::Tensor CausalLM::logits_of(const at::Tensor& hidden_nH, const ForwardInput& 
 
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
+  arch::require_answers(impl_->config);
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const ForwardInput whole = padded(input, impl_->rows_divide_over());
   ops::HeadOptions options;

@@ -77,6 +77,7 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   ForwardInput input = pack_padded(ids_BT).input;
   if (model.config().vision) add_probe_picture(*model.config().vision, columns, seed, input);
   const at::Tensor hidden_NH = model.forward_hidden(input);
+  if (model.config().encoder && !model.config().score) return hidden_NH;
   if (!model.config().score) return model.logits(hidden_NH);
   return model.scores(hidden_NH, input, at::arange(ids_BT.numel(), at::TensorOptions(at::kLong)));
 }

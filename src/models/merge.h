@@ -13,7 +13,8 @@ std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
                                       const parallel::Mesh& mesh, at::ScalarType dtype,
                                       const at::Device& device);
 
-/// Logits [n, vocab], or of a reward model its head's numbers [n, labels], of a fixed batch of
+/// Logits [n, vocab], or of a reward model its head's numbers [n, labels], or of an encoder
+/// without a head its hidden states [n, hidden], of a fixed batch of
 /// random token ids (a function of `seed` and the vocabulary), for a model that sees pictures with
 /// one of random pixels.
 at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
+#include "layers/encoder_layer.h"
 #include "layers/experts.h"
 #include "layers/latent_attention.h"
 #include "models/stage_parameters.h"
@@ -216,6 +217,15 @@ std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   return layer;
 }
 
+std::unique_ptr<layers::Block> encoder_layer(const BlockPlace& at) {
+  auto layer = std::make_unique<layers::EncoderLayer>();
+  layer->attention = self_attention(at);
+  layer->attention_norm = norm_of(at.config, at.parameters, Role::kAttentionNorm, at.layer);
+  layer->mlp = feed_forward(at);
+  layer->mlp_norm = norm_of(at.config, at.parameters, Role::kMlpNorm, at.layer);
+  return layer;
+}
+
 /// A layer of its own kind, by the kind's name.
 std::map<std::string, MakeBlock>& own_kinds() {
   static std::map<std::string, MakeBlock> makers;
@@ -224,7 +234,7 @@ std::map<std::string, MakeBlock>& own_kinds() {
 
 std::unique_ptr<layers::Block> block(const BlockPlace& at) {
   const arch::LayerKind* kind = at.config.own_kind(at.layer);
-  if (!kind) return decoder_layer(at);
+  if (!kind) return at.config.encoder ? encoder_layer(at) : decoder_layer(at);
   const auto found = own_kinds().find(kind->name);
   if (found == own_kinds().end())
     throw InternalError("[network] nothing makes layers of the kind " + kind->name);
@@ -349,16 +359,20 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
     embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale,
                  arch::embedding_noise_is_last(config)};
   if (arch::learned_positions(config) > 0 && stage.has_embedding())
-    positions = {by_role.weight(Role::kPositions), mesh.region()};
+    positions = {by_role.weight(Role::kPositions), mesh.region(),
+                 config.encoder ? config.encoder->first_position : 0};
+  if (config.encoder && stage.has_embedding())
+    token_types = {by_role.weight(Role::kTokenTypes, -1)};
   if (config.norms_embedding && stage.has_embedding())
     embedding_norm = norm_of(config, by_role, Role::kEmbeddingNorm, -1);
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head()) {
-    final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
+    if (!config.encoder) final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
     if (config.score) {
       score = {by_role.linear(Role::kScore, -1), mesh.region()};
-    } else {
+      if (config.encoder) score.dense = by_role.linear(Role::kScoreDense, -1);
+    } else if (!config.encoder) {
       head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
               config.logit_softcap};
     }
@@ -442,6 +456,7 @@ void Network::visit(layers::Visitor& visitor) {
   merger.visit(visitor);
   embedding.visit(visitor);
   positions.visit(visitor);
+  token_types.visit(visitor);
   embedding_norm.visit(visitor);
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);

@@ -27,12 +27,13 @@ struct Network {
   /// The blocks of the vision tower, by their numbers in the whole tower.
   std::map<int64_t, std::unique_ptr<layers::Block>> blocks;
   layers::VisionMerger merger;
-  layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
-  layers::Positions positions;  ///< undefined without an embedding, and in most families
-  layers::Norm embedding_norm;  ///< undefined without an embedding, and in most families
+  layers::Embedding embedding;     ///< undefined in stages that hold neither it nor its copy
+  layers::Positions positions;     ///< undefined without an embedding, and in most families
+  layers::TokenTypes token_types;  ///< of an encoder
+  layers::Norm embedding_norm;     ///< undefined without an embedding, and in most families
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
-  layers::Norm final_norm;  ///< undefined without a head
+  layers::Norm final_norm;  ///< undefined without a head, and in encoders
   layers::Head head;        ///< undefined in a reward model, as `score` in all others
   layers::ScoreHead score;
   /// Layers that predict further ahead, in the stage of the head.

@@ -17,7 +17,8 @@ using arch::Role;
 
 bool is_matrix_of_a_product(const arch::ModelConfig& config, const arch::ParamSpec& spec) {
   if (spec.shape.size() != 2 || spec.is_bias || spec.role == Role::kRouter ||
-      spec.role == Role::kScore || spec.role == Role::kPositions)
+      spec.role == Role::kScore || spec.role == Role::kScoreDense ||
+      spec.role == Role::kPositions || spec.role == Role::kTokenTypes)
     return false;
   // Each token of an answer takes it in parts, as it is.
   if (spec.role == Role::kKvUp) return false;

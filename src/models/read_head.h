@@ -13,6 +13,9 @@ struct ReadHead {
   std::vector<float> bias;               ///< one for each row, or none
   double scale = 1;                      ///< of the products
   double softcap = 0;                    ///< c: the numbers are c tanh(x / c); 0: they are x
+  /// Of an encoder: the rows read tanh of what this layer makes of the hidden state.
+  std::vector<std::vector<float>> dense_rows = {};
+  std::vector<float> dense_bias = {};
 };
 
 /// The rows of the head that a reward model or a classifier has; of others those of the

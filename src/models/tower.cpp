@@ -106,8 +106,10 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
 }
 
 at::Tensor CausalLM::Impl::embedded(const ForwardInput& input, const at::Tensor& visual_MH) const {
-  at::Tensor tokens_NH = network.positions.added_to(
-      network.embedding.forward(input.ids_N, input.noise), input.positions_N);
+  const at::Tensor ids_N = config.encoder ? layers::tokens_without_type(input.ids_N) : input.ids_N;
+  at::Tensor tokens_NH =
+      network.positions.added_to(network.embedding.forward(ids_N, input.noise), input.positions_N);
+  if (config.encoder) tokens_NH = network.token_types.added_to(tokens_NH, input.ids_N);
   if (config.norms_embedding) tokens_NH = network.embedding_norm.forward(tokens_NH);
   if (!config.vision) return tokens_NH;
   static const Visuals none;

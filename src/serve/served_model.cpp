@@ -361,6 +361,8 @@ void ServedModel::require_words() const {
     throw api::Refusal("this model says what texts are: POST /classify or /v1/chat/completions",
                        "model", 400);
   }
+  if (!model_.ranking)
+    throw api::Refusal("this model gives vectors of texts: POST /v1/embeddings", "model", 400);
   throw api::Refusal("this model gives scores alone: POST /v1/rerank or /v1/score", "model", 400);
 }
 

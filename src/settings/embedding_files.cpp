@@ -24,11 +24,25 @@ Json module_of(int64_t number, const std::string& path, const std::string& type)
           {"type", "sentence_transformers.models." + type}};
 }
 
-Json pooling_of(int64_t hidden_size) {
-  Json pooling{{"word_embedding_dimension", hidden_size}};
+const char* pooling_name(arch::Pooling pooling) {
+  switch (pooling) {
+    case arch::Pooling::kFirst:
+      return "cls_token";
+    case arch::Pooling::kMean:
+      return "mean_tokens";
+    case arch::Pooling::kLast:
+      break;
+  }
+  return "lasttoken";
+}
+
+Json pooling_of(const arch::ModelConfig& model) {
+  const std::string used =
+      pooling_name(model.encoder ? model.encoder->pooling : arch::Pooling::kLast);
+  Json pooling{{"word_embedding_dimension", model.hidden_size}};
   for (const char* mode : {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens",
                            "weightedmean_tokens", "lasttoken"})
-    pooling[std::string("pooling_mode_") + mode] = std::string(mode) == "lasttoken";
+    pooling[std::string("pooling_mode_") + mode] = used == mode;
   pooling["include_prompt"] = true;
   return pooling;
 }
@@ -79,7 +93,8 @@ std::optional<bool> embedded_by_template(const fs::path& model) {
   return std::nullopt;
 }
 
-void write_sentence_files(const fs::path& directory, int64_t hidden_size, const fs::path& from) {
+void write_sentence_files(const fs::path& directory, const arch::ModelConfig& model,
+                          const fs::path& from) {
   const auto write = [&](const char* name, const Json& fallback, bool takes) {
     std::error_code unknown;
     const fs::path to = directory / name;
@@ -91,7 +106,7 @@ void write_sentence_files(const fs::path& directory, int64_t hidden_size, const 
       write_json_file(to, fallback);
     }
   };
-  write(kPoolingFile, pooling_of(hidden_size), /*takes=*/false);
+  write(kPoolingFile, pooling_of(model), /*takes=*/false);
   write(kPrompts,
         {{"prompts", Json::object()},
          {"default_prompt_name", nullptr},

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "base/json.h"
 
 namespace danlu::settings {
@@ -29,9 +30,10 @@ std::vector<int64_t> recorded_sizes(const Json& record);
 std::optional<bool> embedded_by_template(const std::filesystem::path& model);
 
 /// Writes what sentence-transformers opens the directory by: modules.json, 1_Pooling/config.json
-/// (the last token) and its versions' and prompts' file config_sentence_transformers.json, which is
-/// `from`'s if it has one. What is there already stays. Errors: IoError.
-void write_sentence_files(const std::filesystem::path& directory, int64_t hidden_size,
+/// (the last token, of an encoder as its Pooling says) and its versions' and prompts' file
+/// config_sentence_transformers.json, which is `from`'s if it has one. What is there already stays.
+/// Errors: IoError.
+void write_sentence_files(const std::filesystem::path& directory, const arch::ModelConfig& model,
                           const std::filesystem::path& from);
 
 }  // namespace danlu::settings

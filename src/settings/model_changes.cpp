@@ -16,7 +16,8 @@
 namespace danlu::settings {
 namespace {
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
+                                          "vocab.txt"};
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 /// How long the model's texts were before anything was stretched; 0: nobody says.

@@ -115,7 +115,8 @@ double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols) {
 bool takes_muon(const arch::ParamSpec& spec) {
   using arch::Role;
   if (spec.shape.size() != 2 || spec.is_bias) return false;
-  for (const Role role : {Role::kEmbedding, Role::kPositions, Role::kHead, Role::kScore})
+  for (const Role role : {Role::kEmbedding, Role::kPositions, Role::kHead, Role::kScore,
+                          Role::kTokenTypes, Role::kScoreDense})
     if (spec.role == role) return false;
   // The tower's tables, and what other trainers leave out by name.
   return spec.name.find("embed") == std::string::npos &&

@@ -53,6 +53,7 @@ std::vector<TokenId> whole_pair_ids(const Conversation& pair, const Tokenizer& t
                                     const ChatEncoder* encoder) {
   if (encoder) return encoder->encode_pair(pair);
   const QueryAndDocument parts = query_and_document(pair);
+  if (auto ids = tokenizer.encode_two(parts.query, parts.document)) return *std::move(ids);
   return tokenizer.encode(parts.query + parts.document, /*add_special=*/true);
 }
 

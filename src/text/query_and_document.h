@@ -31,7 +31,8 @@ Conversation conversation_of(const QueryAndDocument& pair);
 QueryAndDocument query_and_document(const Conversation& pair);
 
 /// The ids at whose last a model says how well they go together. encoder: null for query and
-/// document as one text, with the tokenizer's special tokens. most: where it is above 0 and there
+/// document as the tokenizer's own template has two texts (Tokenizer::encode_two), else as one text
+/// with its special tokens. most: where it is above 0 and there
 /// are more ids, the end of the document is left out. Errors: as ChatEncoder::encode_pair;
 /// UnrankablePair where `most` ids have no room for the query alone.
 std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokenizer,

@@ -12,6 +12,7 @@
 #include "text/gguf_tokenizer.h"
 #include "text/tiktoken.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/vocab_txt.h"
 
 namespace danlu::text {
 
@@ -29,8 +30,8 @@ constexpr size_t kLongestCharacter = 4;
            fs::exists(directory / "tokenizer.model", unknown);
   });
   throw MissingTokenizer(
-      tr("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
-         "merges.txt is needed",
+      tr("{}: no tokenizer here: tokenizer.json, tokenizer.model, vocab.json + "
+         "merges.txt or vocab.txt is needed",
          path.string()),
       !below.empty()
           ? below
@@ -54,6 +55,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
     }
     return load_vocab_and_merges(vocab, merges);
   }
+  if (name == "vocab.txt") return load_vocab_txt(path);
   if (path.extension() == ".json") return load_tokenizer_json(path);
   if (is_gguf(path)) return load_gguf_tokenizer(path);
   if (is_tiktoken(MappedFile(path).text())) return load_tiktoken_of_model(path);
@@ -77,6 +79,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path / "vocab.json") && fs::is_regular_file(path / "merges.txt")) {
     return load_file(path / "vocab.json");
   }
+  if (fs::is_regular_file(path / "vocab.txt")) return load_file(path / "vocab.txt");
   if (fs::is_regular_file(path / "qwen.tiktoken")) return load_file(path / "qwen.tiktoken");
   if (const fs::path found = existing_tokenizer(path); found != path) return load_file(found);
   fail_missing(path);

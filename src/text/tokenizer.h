@@ -39,10 +39,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else
-  /// vocab.json+merges.txt) or from one such file, as existing_tokenizer, or from a GGUF file.
-  /// tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json
-  /// beside it are read when present. Errors: ModelError naming file and the unsupported or broken
-  /// part; MissingTokenizer if nothing is there.
+  /// vocab.json+merges.txt, else vocab.txt) or from one such file, as existing_tokenizer, or from a
+  /// GGUF file. tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+  /// generation_config.json beside it are read when present. Errors: ModelError naming file and the
+  /// unsupported or broken part; MissingTokenizer if nothing is there.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
 
   /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by
@@ -55,6 +55,14 @@ class Tokenizer {
   }
   virtual void encode_append(std::string_view text, bool add_special,
                              std::vector<TokenId>& ids) const = 0;
+
+  /// Ids of two texts that are read together, as the tokenizer's own template sets them apart:
+  /// BERT's [CLS] a [SEP] b [SEP]. Where it says so, the tokens of the second have kSecondText
+  /// (base/token_type.h) added. nullopt: it has no template that ends each of them.
+  virtual std::optional<std::vector<TokenId>> encode_two(
+      [[maybe_unused]] std::string_view first, [[maybe_unused]] std::string_view second) const {
+    return std::nullopt;
+  }
 
   /// Text of `ids`. skip_special drops special tokens. Incomplete UTF-8 becomes U+FFFD.
   /// Errors: ModelError for an id outside [0, size()).

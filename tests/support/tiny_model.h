@@ -71,6 +71,12 @@ inline void add_dense_quirks(const std::string& model_type, Json& config) {
       config.erase(other);
     config.update({{"intermediate_size", 128}, {"layer_norm_epsilon", 1e-5}, {"seq_length", 128}});
   }
+  if (model_type == "bert" || model_type.ends_with("roberta")) {
+    for (const char* other : {"num_key_value_heads", "rms_norm_eps", "eos_token_id"})
+      config.erase(other);
+    config.update({{"hidden_act", "gelu"}, {"type_vocab_size", model_type == "bert" ? 2 : 1}});
+    config["pad_token_id"] = model_type == "bert" ? 0 : 1;
+  }
   if (model_type == "gpt2") {
     for (const char* other : {"num_key_value_heads", "rms_norm_eps", "hidden_act"})
       config.erase(other);

@@ -34,5 +34,8 @@ Family internlm_family();
 Family qwen_family();
 Family bloom_family();
 Family gpt2_family();
+Family bert_family();
+Family roberta_family();
+Family xlm_roberta_family();
 
 }  // namespace danlu::arch

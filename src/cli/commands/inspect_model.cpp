@@ -117,7 +117,7 @@ std::string template_text(const fs::path& directory) {
 void print_companions(const fs::path& directory) {
   std::vector<std::string> tokenizer;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "qwen.tiktoken", "vocab.json",
-                           "merges.txt", "tokenizer_config.json"}) {
+                           "merges.txt", "vocab.txt", "tokenizer_config.json"}) {
     if (fs::exists(directory / name)) tokenizer.push_back(name);
   }
   print_line("tokenizer",

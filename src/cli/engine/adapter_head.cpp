@@ -24,8 +24,12 @@ std::optional<arch::ScoreHead> head_in(const std::filesystem::path& adapters) {
   arch::ScoreHead head;
   if (task == "TOKEN_CLS") head.form = arch::ScoreForm::kTokens;
   const auto tensors = weights::open_weights(adapters);
-  const weights::TensorInfo* weight =
-      tensors->find(weights::kWholeModulePrefix + head.module() + ".weight");
+  const weights::TensorInfo* weight = nullptr;
+  // Encoders have names of their own.
+  for (const std::string& module :
+       {head.module(), std::string("classifier"), std::string("classifier.out_proj")}) {
+    if (!weight) weight = tensors->find(weights::kWholeModulePrefix + module + ".weight");
+  }
   if (!weight || weight->shape.empty())
     throw ModelError(tr("{}: adapters of a reward model without its head", adapters.string()));
   head.labels = weight->shape[0];

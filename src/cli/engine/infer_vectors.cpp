@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "arch/encoder.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/in_english.h"
@@ -43,7 +44,8 @@ struct EmbeddedText {
 /// Errors: UsageError.
 void require_last_token(const ModelLocation& where) {
   const auto pooling = settings::recorded_pooling(where.model);
-  if (!where.adapter.empty() || !pooling || *pooling == settings::RecordedPooling::kLastToken)
+  if (!where.adapter.empty() || !pooling || arch::is_encoder_in(where.model) ||
+      *pooling == settings::RecordedPooling::kLastToken)
     return;
   throw UsageError(tr("[infer] {}: the vector of a text is not that of its last token there",
                       (where.model / settings::kPoolingFile).string()),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "arch/encoder.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -26,6 +27,7 @@
 #include "settings/options/precision.h"
 #include "settings/options/system_message.h"
 #include "text/gguf_tokenizer.h"
+#include "text/raw_encoder.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
 #include "train/visual_input.h"
@@ -388,7 +390,11 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   add_stop_tokens(options, *loaded.tokenizer, loaded.defaults.stop_ids);
   loaded.system = settings::system_message_from(options);
-  if (!raw) take_prompts(options, where, source.config, loaded);
+  if (source.config.encoder && !where.embeds && !where.score) arch::require_answers(source.config);
+  if (source.config.encoder)
+    loaded.encoder = std::make_shared<text::RawTextEncoder>(loaded.tokenizer);
+  else if (!raw)
+    take_prompts(options, where, source.config, loaded);
   if (source.config.vision && in_parts)
     log::notice("pictures are not read with --tensor_parallel_size: the model answers text alone");
   if (const fs::path place = processor_directory(options, where);

@@ -219,7 +219,7 @@ bool ranks_documents(const fs::path& adapters) {
 void write_files_of_vectors(const fs::path& adapters, const Merge& merge,
                             const fs::path& directory) {
   if (gives_vectors(adapters) && !settings::embedded_by_template(adapters).value_or(true))
-    settings::write_sentence_files(directory, merge.base.config.hidden_size, merge.base.companions);
+    settings::write_sentence_files(directory, merge.base.config, merge.base.companions);
 }
 
 }  // namespace

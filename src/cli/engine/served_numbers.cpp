@@ -29,10 +29,12 @@ void take_numbers(const Options& options, const ModelLocation& where, const Infe
   ModelLocation of_texts = where;
   if (where.ranks_by == RanksBy::kTokens)
     of_texts.usual_template = ranking_template(options, where);
-  if (!where.ranks_by && !where.score) return;
   const arch::ModelConfig& config = loaded.model->config();
-  const auto encoder =
-      judging_encoder(options, of_texts, config.default_template, loaded.tokenizer);
+  if (config.encoder) model->completes = false;
+  if (!where.ranks_by && !where.score) return;
+  const auto encoder = config.encoder ? nullptr
+                                      : judging_encoder(options, of_texts, config.default_template,
+                                                        loaded.tokenizer);
   if (where.ranks_by) {
     model->ranking = {.score_of = score_reader(options, where, loaded),
                       .encoder = encoder,

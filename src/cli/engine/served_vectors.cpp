@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "arch/encoder.h"
 #include "base/log.h"
 #include "cli/engine/text_judge.h"
 #include "settings/embedding_files.h"
@@ -17,6 +18,12 @@ namespace fs = std::filesystem;
 infer::Pooling pooling_of(const Options& options, const fs::path& model, const Json& record) {
   const std::string named = options.get_string("pooling");
   if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
+  if (arch::is_encoder_in(model)) {
+    const arch::Pooling pooling = arch::pooling_in(model);
+    return pooling == arch::Pooling::kFirst  ? infer::Pooling::kFirst
+           : pooling == arch::Pooling::kMean ? infer::Pooling::kMean
+                                             : infer::Pooling::kLast;
+  }
   // A run's vectors are the last token's, whatever its base's were.
   if (settings::is_embedding_record(record)) return infer::Pooling::kLast;
   const auto recorded = settings::recorded_pooling(model);
@@ -37,7 +44,7 @@ serve::TextVectors text_vectors(const Options& options, const fs::path& model,
   const Json record = text::read_record(trained);
   serve::TextVectors vectors;
   vectors.pooling = pooling_of(options, model, record);
-  vectors.by_template = embeds_by_template(options, record, model);
+  vectors.by_template = !arch::is_encoder_in(model) && embeds_by_template(options, record, model);
   if (settings::is_embedding_record(record)) vectors.sizes = settings::recorded_sizes(record);
   return vectors;
 }

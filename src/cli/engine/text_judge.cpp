@@ -89,7 +89,14 @@ TextJudge load_text_judge(const Options& options, const ModelLocation& where,
   TextJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
-  if (!plainly && !options.get_bool_or("raw", false)) {
+  const std::string named = template_named(options);
+  if (opened.config.encoder && !named.empty() && named != text::kPlainTexts) {
+    throw UsageError(tr("[infer] {} beside an encoder, which reads texts by its tokenizer's "
+                        "template",
+                        options.given_as("prompt_type")),
+                     tr("leave it out"));
+  }
+  if (!opened.config.encoder && !plainly && !options.get_bool_or("raw", false)) {
     judge.encoder =
         judging_encoder(options, where, opened.config.default_template, judge.tokenizer);
   }

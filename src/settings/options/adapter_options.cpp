@@ -147,10 +147,13 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
                               vision.whole_modules.end());
   if (!model.score) return lora;
   // The head is trained whole, and goes with the adapters.
-  const std::string head = model.score->module();
-  if (std::find(lora.modules_to_save.begin(), lora.modules_to_save.end(), head) ==
-      lora.modules_to_save.end())
-    lora.modules_to_save.push_back(head);
+  std::vector<std::string> parts = {model.score->module()};
+  if (model.encoder) parts.insert(parts.begin(), model.encoder->dense);
+  for (const std::string& head : parts) {
+    if (std::find(lora.modules_to_save.begin(), lora.modules_to_save.end(), head) ==
+        lora.modules_to_save.end())
+      lora.modules_to_save.push_back(head);
+  }
   if (model.score->is_described())
     lora.task_type = model.score->form == arch::ScoreForm::kTokens ? "TOKEN_CLS" : "SEQ_CLS";
   return lora;

@@ -255,6 +255,29 @@ void refuse_lost_system_message(const Options& options, const TrainConfig& confi
                    tr("write it into the rows' texts, or give --use_chat_template true"));
 }
 
+/// Encoders make vectors and numbers of texts. Errors: UsageError for what needs answers, or a
+/// template.
+void require_encoders_task(const Options& options, const arch::ModelConfig& model,
+                           const TrainConfig& config) {
+  const ObjectiveKind kind = config.objective.kind;
+  const bool is_for_it = kind == ObjectiveKind::kEmbedding || kind == ObjectiveKind::kClasses ||
+                         kind == ObjectiveKind::kReward ||
+                         (kind == ObjectiveKind::kRanking && !config.objective.ranking.by_tokens);
+  if (config.task == Task::kPretrain || !is_for_it) {
+    throw UsageError(tr("[train] {}: an encoder is trained to give vectors of texts, labels or "
+                        "scores, and no answers",
+                        model.family),
+                     tr("danlu sft --task_type embedding, seq_cls or reranker"));
+  }
+  const bool asks = options.is_set("use_chat_template") && options.get_bool("use_chat_template");
+  const bool names =
+      options.is_given("template") && options.get_string("template") != text::kPlainTexts;
+  if (!asks && !names) return;
+  throw UsageError(tr("[train] {} beside an encoder, which reads texts by its tokenizer's template",
+                      options.given_as(asks ? "use_chat_template" : "template")),
+                   tr("leave it out"));
+}
+
 TrainConfig with_data(const Command& command, const arch::ModelConfig& model, TrainConfig config) {
   const ObjectiveKind kind = config.objective.kind;
   config.data = data_from(command.options, {.task = config.task,
@@ -269,8 +292,9 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
   config.data.learnt = learnt_of(command.options, config.objective);
   config.data.learns_all_rounds =
       learns_all_rounds(command.options, config.objective, config.data.learnt);
-  config.data.uses_template =
-      uses_template(command.options, config.task, config.objective, read_as(config));
+  if (model.encoder) require_encoders_task(command.options, model, config);
+  config.data.uses_template = !model.encoder && uses_template(command.options, config.task,
+                                                              config.objective, read_as(config));
   if (kind == ObjectiveKind::kEmbedding && config.data.template_name == text::kPlainTexts)
     config.data.template_name = "auto";
   refuse_lost_system_message(command.options, config);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/token_type.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/utf8.h"
 
@@ -78,6 +79,22 @@ void PipelineTokenizer::encode_append(std::string_view text, bool add_special,
   }
   if (add_special) scratch.ids.append(post.suffix.data(), post.suffix.size());
   ids.insert(ids.end(), scratch.ids.data(), scratch.ids.data() + scratch.ids.size());
+}
+
+std::optional<std::vector<TokenId>> PipelineTokenizer::encode_two(std::string_view first,
+                                                                  std::string_view second) const {
+  const auto& pair = pipeline_.post_processor.pair;
+  // Decoders put a beginning before each text, and nothing that ends it.
+  if (!pair || pair->before.empty() || pair->between.empty() || pair->after.empty())
+    return std::nullopt;
+  std::vector<TokenId> ids = pair->before;
+  encode_append(first, /*add_special=*/false, ids);
+  ids.insert(ids.end(), pair->between.begin(), pair->between.end());
+  const size_t begin = ids.size();
+  encode_append(second, /*add_special=*/false, ids);
+  for (size_t i = begin; pair->marks_second && i < ids.size(); ++i) ids[i] += kSecondText;
+  ids.insert(ids.end(), pair->after.begin(), pair->after.end());
+  return ids;
 }
 
 void PipelineTokenizer::encode_stretch(std::string_view text, bool at_start,

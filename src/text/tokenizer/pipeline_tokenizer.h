@@ -41,6 +41,8 @@ class PipelineTokenizer final : public Tokenizer {
 
   void encode_append(std::string_view text, bool add_special,
                      std::vector<TokenId>& ids) const override;
+  std::optional<std::vector<TokenId>> encode_two(std::string_view first,
+                                                 std::string_view second) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special) const override;
   size_t size() const override { return size_; }
   std::optional<TokenId> token_to_id(std::string_view token) const override;

@@ -1,5 +1,6 @@
 #include "text/tokenizer/post_processor.h"
 
+#include "base/token_type.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/vocabulary.h"
 
@@ -24,6 +25,31 @@ TokenId pair_id(const Json& spec, const char* key, const std::string& origin) {
   return special_id(pair[1], origin);
 }
 
+/// nullopt: not first one text and then the other.
+std::optional<PostProcessor::Pair> read_pair(const Json& spec, const Json& specials,
+                                             const std::string& origin) {
+  const auto pieces = spec.find("pair");
+  if (pieces == spec.end() || !pieces->is_array()) return std::nullopt;
+  PostProcessor::Pair pair;
+  std::string seen;
+  for (const Json& piece : *pieces) {
+    const bool is_text = piece.is_object() && piece.contains("Sequence");
+    const Json& part = member(piece, is_text ? "Sequence" : "SpecialToken", origin);
+    const bool is_second = field_or<int64_t>(part, "type_id", 0, origin) == 1;
+    const auto name = field<std::string>(part, "id", origin);
+    if (is_text) {
+      seen += name;
+      if (name == "B") pair.marks_second = is_second;
+      continue;
+    }
+    auto& to = seen.empty() ? pair.before : seen == "A" ? pair.between : pair.after;
+    for (const Json& id : member(member(specials, name, origin), "ids", origin))
+      to.push_back(special_id(id, origin) + (is_second ? kSecondText : 0));
+  }
+  if (seen != "AB") return std::nullopt;
+  return pair;
+}
+
 PostProcessor read_template(const Json& spec, const std::string& origin) {
   PostProcessor result;
   const Json& specials = member(spec, "special_tokens", origin);
@@ -42,6 +68,7 @@ PostProcessor read_template(const Json& spec, const std::string& origin) {
     }
   }
   result.keeps_text = seen_text;
+  result.pair = read_pair(spec, specials, origin);
   return result;
 }
 
@@ -56,6 +83,12 @@ PostProcessor make_post_processor(const Json& spec, const std::string& origin) {
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     result.prefix = {pair_id(spec, "cls", origin)};
     result.suffix = {pair_id(spec, "sep", origin)};
+    const TokenId end = result.suffix.front();
+    const bool marks = type == "BertProcessing";
+    result.pair = {.before = result.prefix,
+                   .between = marks ? std::vector{end} : std::vector{end, end},
+                   .after = {marks ? end + kSecondText : end},
+                   .marks_second = marks};
     return result;
   }
   if (type == "Sequence") {
@@ -64,6 +97,7 @@ PostProcessor make_post_processor(const Json& spec, const std::string& origin) {
       result.prefix.insert(result.prefix.begin(), inner.prefix.begin(), inner.prefix.end());
       result.suffix.insert(result.suffix.end(), inner.suffix.begin(), inner.suffix.end());
       result.keeps_text = result.keeps_text && inner.keeps_text;
+      if (inner.pair) result.pair = inner.pair;
     }
     return result;
   }

@@ -177,17 +177,45 @@ class Embedding : public Objective {
   EmbeddingConfig config_;
 };
 
+bool is_mean(const arch::ModelConfig& model) {
+  return model.encoder && model.encoder->pooling == arch::Pooling::kMean;
+}
+
+/// The tokens of which vectors are made: their rows, and which segment's each is.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> pooled_tokens(const arch::ModelConfig& model,
+                                                                    const data::Batch& batch) {
+  if (!model.encoder || model.encoder->pooling == arch::Pooling::kLast) return last_tokens(batch);
+  if (model.encoder->pooling == arch::Pooling::kFirst) return read_tokens(model, batch);
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> all;
+  for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+    for (int64_t row = batch.segment_starts[s]; row < batch.segment_starts[s + 1]; ++row) {
+      all.first.push_back(row);
+      all.second.push_back(static_cast<int64_t>(s));
+    }
+  }
+  return all;
+}
+
+/// Tokens of each segment, f64 [S, 1].
+at::Tensor lengths_of(const data::Batch& batch) {
+  std::vector<double> lengths;
+  for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s)
+    lengths.push_back(static_cast<double>(batch.segment_starts[s + 1] - batch.segment_starts[s]));
+  return at::tensor(lengths, at::TensorOptions(at::kDouble)).unsqueeze(1);
+}
+
 }  // namespace
 
 at::Tensor segment_vectors(const models::CausalLM& model, const at::Tensor& hidden_nH,
                            const models::ForwardInput& input, const data::Batch& batch) {
-  const auto [rows, segments] = last_tokens(batch);
+  const auto [rows, segments] = pooled_tokens(model.config(), batch);
   const at::TensorOptions options(at::kLong);
   const at::Tensor vectors_MH =
       model.token_vectors(hidden_nH, input, at::tensor(rows, options)).to(at::kDouble);
   const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
   const at::Tensor own = sums_of_segments(
       vectors_MH, device::sent(at::tensor(segments, options), vectors_MH.device()), num_segments);
+  if (is_mean(model.config())) return own / device::sent(lengths_of(batch), own.device());
   return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
 }
 

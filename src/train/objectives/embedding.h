@@ -22,8 +22,8 @@ namespace danlu::train {
 std::shared_ptr<const Objective> embedding_objective(const settings::EmbeddingConfig& config);
 
 /// What the model makes of each of the batch's S segments: the hidden state behind the final norm
-/// at its last token, f64 [S, H] with grad. On a context axis every rank gets those of whole
-/// segments.
+/// at its last token, of an encoder as its Pooling says, f64 [S, H] with grad. On a context axis
+/// every rank gets those of whole segments.
 at::Tensor segment_vectors(const models::CausalLM& model, const at::Tensor& hidden_nH,
                            const models::ForwardInput& input, const data::Batch& batch);
 

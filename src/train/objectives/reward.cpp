@@ -65,7 +65,7 @@ at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidde
 at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
                            const models::ForwardInput& input, const data::Batch& batch,
                            const std::vector<int64_t>& ids) {
-  const auto [rows, segments] = last_tokens(batch);
+  const auto [rows, segments] = read_tokens(model.config(), batch);
   const at::TensorOptions options(at::kLong);
   const at::Tensor rows_M = at::tensor(rows, options);
   const at::Tensor scores_ML =
@@ -91,6 +91,17 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Ba
       found.second.push_back(static_cast<int64_t>(s));
     }
     before += range.size();
+  }
+  return found;
+}
+
+std::pair<std::vector<int64_t>, std::vector<int64_t>> read_tokens(const arch::ModelConfig& model,
+                                                                  const data::Batch& batch) {
+  if (!model.encoder) return last_tokens(batch);
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> found;
+  for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+    found.first.push_back(batch.segment_starts[s]);
+    found.second.push_back(static_cast<int64_t>(s));
   }
   return found;
 }

@@ -23,10 +23,15 @@ std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& 
 /// The last tokens of segments that are here: their rows in the pass, and which segment's each is.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch);
 
-/// What the head of `model` gives for each of the batch's S segments, at its last token: f64
-/// [S, labels] with grad. ids: the logits of these tokens instead, [S, ids], of a model with a head
-/// of the vocabulary. hidden_nH: what model.forward(input) gave on the last stage. On a context
-/// axis every rank gets the numbers of whole segments.
+/// The tokens of segments that the head of `model` reads, likewise: the last ones, of an encoder
+/// the first ones.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> read_tokens(const arch::ModelConfig& model,
+                                                                  const data::Batch& batch);
+
+/// What the head of `model` gives for each of the batch's S segments, at the token that it reads:
+/// f64 [S, labels] with grad. ids: the logits of these tokens instead, [S, ids], of a model with a
+/// head of the vocabulary. hidden_nH: what model.forward(input) gave on the last stage. On a
+/// context axis every rank gets the numbers of whole segments.
 at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
                            const models::ForwardInput& input, const data::Batch& batch,
                            const std::vector<int64_t>& ids = {});

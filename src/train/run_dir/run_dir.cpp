@@ -303,7 +303,7 @@ void write_embedding_files(const TrainConfig& config, const arch::ModelConfig& m
                            const fs::path& directory) {
   const bool embeds = config.objective.kind == settings::ObjectiveKind::kEmbedding;
   if (!embeds || config.tuner == Tuner::kLora || config.data.uses_template) return;
-  settings::write_sentence_files(directory, model.hidden_size, config.model.companions);
+  settings::write_sentence_files(directory, model, config.model.companions);
 }
 
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,

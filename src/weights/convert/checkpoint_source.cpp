@@ -24,6 +24,7 @@
 #include "weights/hf/value_head.h"
 #include "weights/hf/wrapped_names.h"
 #include "weights/lora/adapter_places.h"
+#include "weights/lora/head_modules.h"
 #include "weights/megatron/names.h"
 #include "weights/native/native.h"
 
@@ -460,6 +461,7 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
     return {Format::kMegatron, std::move(opened.adapters), std::move(*opened.peft)};
   }
   PeftConfig peft = load_peft_config(path);
+  split_head_modules(peft, config);
   auto tensors = as_adapter_parameters(
       with_hub_names(as_adapter_file(open_weights(path), path), config, path), config);
   if (config.score && config.score->form == arch::ScoreForm::kBeside && has_value_head(path)) {

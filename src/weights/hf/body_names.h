@@ -9,7 +9,8 @@
 namespace danlu::weights {
 
 /// `source`, its tensors under the names of arch::parameters_of, also of files without their
-/// beginning (arch::Family::body, else "model."). The source itself where nothing changes.
+/// beginning (arch::Family::body, else "model."), or with the old names of norms in encoders. The
+/// source itself where nothing changes.
 std::shared_ptr<const TensorSource> with_body_names(std::shared_ptr<const TensorSource> source,
                                                     const arch::ModelConfig& config);
 

@@ -15,7 +15,9 @@ Misfit misfit_of(const arch::ModelConfig& config, const TensorSource& source) {
     known.insert(spec.name);
     const TensorInfo* info = source.find(spec.name);
     if (!info) {
-      const bool is_made = spec.role == arch::Role::kScore && config.score->seed;
+      const bool is_made =
+          (spec.role == arch::Role::kScore || spec.role == arch::Role::kScoreDense) &&
+          config.score->seed;
       if (spec.tied_to.empty() && !is_made) misfit.missing.push_back(std::move(spec));
       continue;
     }

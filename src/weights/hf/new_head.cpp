@@ -43,7 +43,8 @@ std::shared_ptr<const TensorSource> with_empty_head(std::shared_ptr<const Tensor
                                                     const arch::ModelConfig& config) {
   std::vector<TensorInfo> missing;
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    if (spec.role != arch::Role::kScore || source->find(spec.name)) continue;
+    const bool is_head = spec.role == arch::Role::kScore || spec.role == arch::Role::kScoreDense;
+    if (!is_head || source->find(spec.name)) continue;
     missing.push_back({.name = spec.name, .dtype = DType::kF32, .shape = spec.shape});
   }
   if (missing.empty()) return source;

@@ -63,6 +63,11 @@ Json saved_config(const arch::ModelConfig& config, DType dtype) {
     if (config.score->is_described()) arch::describe_score(config, json);
     return json;
   }
+  if (config.encoder) {
+    // The heads of pre-training are not read, and not written.
+    json["architectures"] = Json::array({arch::family_named(config.family).architectures.front()});
+    return json;
+  }
   // A head that has weights of its own by now must say so.
   if (json.contains("tie_word_embeddings") || config.tie_embeddings || decoder_in(json))
     set_tied(json, config.tie_embeddings);

@@ -35,7 +35,7 @@ bool is_chosen(const PeftConfig& peft, const ParamSpec& weight) {
 bool must_be_adapted(const PeftConfig& peft, const ParamSpec& weight) {
   return !weight.is_bias && weight.shape.size() == 2 && weight.role != Role::kRouter &&
          weight.role != Role::kSharedExpertGate && weight.role != Role::kScore &&
-         is_chosen(peft, weight);
+         weight.role != Role::kScoreDense && is_chosen(peft, weight);
 }
 
 std::vector<std::string> chosen_modules(const PeftConfig& peft, const arch::ModelConfig& config) {

@@ -478,6 +478,11 @@ namespace {
 /// Errors: ModelError where the dialect cannot hold the model, UsageError where it holds no
 /// padding.
 void check_dialect(const ModelConfig& config, const Split& split, const Form& form) {
+  if (config.encoder) {
+    throw ModelError(tr("[{}] {} is an encoder, which this format has no form for",
+                        describe(form.dialect), config.family),
+                     tr("--to hf"));
+  }
   const bool is_mm = form.dialect == Dialect::kMindSpeedMm;
   if (config.vision && !is_mm) {
     throw ModelError(tr("[{}] {} has a vision tower, which this format has no names for",
