@@ -7,14 +7,17 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <limits>
 #include <vector>
 
 #include "device/sent.h"
@@ -78,17 +81,49 @@ at::Tensor expected_logits(const at::Tensor& logits_CV, const at::Tensor& norms_
       .sum(1);
 }
 
+/// The K largest of each row over all ranks; -inf where fewer are there.
+at::Tensor largest_of_rows(const at::Tensor& logits_Cv, int64_t count,
+                           const VocabularyShare& share) {
+  const int64_t rows = logits_Cv.size(0), own = std::min(count, logits_Cv.size(1));
+  const at::Tensor best_Ck = own > 0 ? std::get<0>(at::topk(logits_Cv, own, 1))
+                                     : at::empty({rows, 0}, logits_Cv.options());
+  if (!share.is_part()) return best_Ck;
+  // Each rank has places of its own in the sums; where nobody has a number, none is there.
+  const int64_t ranks = (share.vocab + share.max_rows - 1) / share.max_rows;
+  at::Tensor all_CK = at::zeros({rows, ranks * count}, logits_Cv.options());
+  at::Tensor there_K = at::zeros({ranks * count}, logits_Cv.options());
+  if (own > 0) {
+    const int64_t place = share.first_row / share.max_rows * count;
+    all_CK.narrow(1, place, own).copy_(best_Ck);
+    there_K.narrow(0, place, own).fill_(1);
+  }
+  share.sum_over_ranks(all_CK);
+  share.sum_over_ranks(there_K);
+  all_CK.masked_fill_((there_K == 0).unsqueeze(0), -std::numeric_limits<double>::infinity());
+  return std::get<0>(at::topk(all_CK, std::min(count, share.vocab), 1));
+}
+
+/// Of the distribution that the likeliest ids of each row are alone.
+at::Tensor entropy_of_largest(const at::Tensor& logits_Cv, int64_t count,
+                              const VocabularyShare& share) {
+  const at::Tensor logprobs_CK = at::log_softmax(largest_of_rows(logits_Cv, count, share), 1);
+  return -(logprobs_CK.exp() * logprobs_CK).sum(1);
+}
+
 /// logits_CV [C, V]; rows_M in [0, C). norms_C: of each row.
 TokenLogprobs of_logits(const at::Tensor& logits_CV, const at::Tensor& rows_M,
-                        const at::Tensor& ids_M, bool with_entropy, at::Tensor& norms_C) {
+                        const at::Tensor& ids_M, const LogprobOptions& how, at::Tensor& norms_C) {
   norms_C = at::logsumexp(logits_CV, {1});
   const at::Tensor norms_M = norms_C.index_select(0, rows_M);
   const at::Tensor logits_M = elements(logits_CV, rows_M, ids_M);
   const at::Tensor best_C = std::get<1>(at::max(logits_CV, 1));
   TokenLogprobs result = {logits_M - norms_M, logits_M, norms_M,
                           best_C.index_select(0, rows_M) == ids_M};
-  if (with_entropy) {
-    result.entropies_M = (norms_C - expected_logits(logits_CV, norms_C)).index_select(0, rows_M);
+  if (how.entropy) {
+    const at::Tensor entropies_C = how.top_of_entropy > 0
+                                       ? entropy_of_largest(logits_CV, how.top_of_entropy, {})
+                                       : norms_C - expected_logits(logits_CV, norms_C);
+    result.entropies_M = entropies_C.index_select(0, rows_M);
   }
   return result;
 }
@@ -135,7 +170,8 @@ at::Tensor first_largest(const at::Tensor& logits_Cv, const at::Tensor& largest_
 
 /// of_logits where this rank has some columns of the logits.
 TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
-                       const VocabularyShare& share, bool with_entropy, at::Tensor& norms_C) {
+                       const VocabularyShare& share, const LogprobOptions& how,
+                       at::Tensor& norms_C) {
   const auto& [rows_M, ids_M, first] = pairs;
   const int64_t columns = logits_Cv.size(1);
   at::Tensor largest_C = columns > 0 ? at::amax(logits_Cv, {1})
@@ -156,7 +192,10 @@ TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
   const at::Tensor best_C = first_largest(logits_Cv, largest_C, share).to(at::kLong);
   TokenLogprobs result = {logits_M - norms_M, logits_M, norms_M,
                           best_C.index_select(0, rows_M) == ids_M};
-  if (with_entropy) {
+  if (how.entropy && how.top_of_entropy > 0) {
+    result.entropies_M =
+        entropy_of_largest(logits_Cv, how.top_of_entropy, share).index_select(0, rows_M);
+  } else if (how.entropy) {
     at::Tensor expected_C = expected_logits(logits_Cv, norms_C);
     share.sum_over_ranks(expected_C);
     result.entropies_M = (norms_C - expected_C).index_select(0, rows_M);
@@ -240,9 +279,9 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
         if (call.how.temperature != 1) logits_CV = logits_CV / call.how.temperature;
         const Pairs here = call.pairs.of_rows(begin + first, begin + first + length);
         at::Tensor& norms_C = norms.emplace_back();
-        parts.push_back(
-            is_shared ? of_share(logits_CV, here, call.options.share, call.how.entropy, norms_C)
-                      : of_logits(logits_CV, here.rows_M, here.ids_M, call.how.entropy, norms_C));
+        parts.push_back(is_shared
+                            ? of_share(logits_CV, here, call.options.share, call.how, norms_C)
+                            : of_logits(logits_CV, here.rows_M, here.ids_M, call.how, norms_C));
       };
       // Each block would be an exchange of its own.
       is_shared ? look_at(0, count) : each_block(all_CV, look_at);
@@ -406,7 +445,7 @@ TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows
       if (how.temperature != 1) logits_CV = logits_CV / how.temperature;
       const Pairs here = pairs.of_rows(begin + first, begin + first + length);
       at::Tensor norms_C;
-      parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, how.entropy, norms_C));
+      parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, how, norms_C));
     });
   }
   return joined(parts);
@@ -424,6 +463,8 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
   const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
   require_pairs(rows_M, ids_M, vocab);
   const bool by_table = !computes_numbers(hidden_NH.device());
+  require(!by_table || how.top_of_entropy == 0, "token_logprobs",
+          "entropies of the likeliest ids need a device that computes by ATen");
   if (ids_M.numel() == 0 && !by_table)
     return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V},
                     how.entropy);

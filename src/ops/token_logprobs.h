@@ -28,6 +28,9 @@ struct LogprobOptions {
   /// For how many rows they exist at one time, in the type of the products, of which a few at a
   /// time are widened; 0: 16 M of them, or 256 rows.
   int64_t chunk_rows = 0;
+  /// > 0: entropies are of the K likeliest ids as a distribution of their own. REQUIRES: the device
+  /// computes by ATen.
+  int64_t top_of_entropy = 0;
 };
 
 /// Whether logits of a model on this device are on the host wherever they are used: where ATen

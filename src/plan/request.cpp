@@ -99,7 +99,7 @@ int64_t wide_logits_of(const settings::TrainConfig& config) {
     case settings::ObjectiveKind::kPolicy:
       return 6;
     default:
-      return config.objective.weighs_by_probability ? 2 : 0;
+      return config.objective.weighs_tokens() ? 2 : 0;
   }
 }
 
@@ -148,7 +148,8 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
   }
   if (config.holds_reference()) {
     request.frozen.push_back(reference_model(config, model));
-    if (config.objective.kind == settings::ObjectiveKind::kDistillation)
+    if (config.objective.kind == settings::ObjectiveKind::kDistillation ||
+        config.objective.anchor_weight > 0)
       request.teacher = request.frozen.back().model;
   }
   for (const std::filesystem::path& judge : config.objective.policy.reward_models)

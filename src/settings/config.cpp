@@ -185,12 +185,28 @@ void check_output(const Checker& check, const TrainConfig& config) {
                  tr("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
   if (output.load_best_at_end && output.evaluate == Interval::kNo)
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
+  if (output.save == Interval::kBest && output.evaluate == Interval::kNo)
+    check.refuse("save_strategy", "best", "needs evaluations, and none are asked for");
   if (output.early_stop > 0 && output.evaluate == Interval::kNo)
     check.refuse("early_stop_interval", std::to_string(output.early_stop),
                  "needs evaluations, and none are asked for");
 }
 
 }  // namespace
+
+void OutputConfig::count_shares(int64_t total_steps) {
+  const auto count = [&](double share, int64_t& steps) {
+    if (share > 0) steps = steps_of_share(share, total_steps);
+  };
+  count(shares.save, save_steps);
+  count(shares.eval, eval_steps);
+  count(shares.logging, logging_steps);
+}
+
+int64_t steps_of_share(double share, int64_t total_steps) {
+  return std::max<int64_t>(
+      1, static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * share)));
+}
 
 std::string task_name(Task task) { return task == Task::kPretrain ? "pretrain" : "sft"; }
 

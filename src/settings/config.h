@@ -35,7 +35,8 @@ namespace danlu::settings {
 enum class Task { kPretrain, kSft };
 enum class Tuner { kFull, kLora, kFreeze };
 enum class Precision { kF32, kBF16, kF16 };
-enum class Interval { kNo, kSteps, kEpoch };
+/// kBest: whenever an evaluation is better than all before it.
+enum class Interval { kNo, kSteps, kEpoch, kBest };
 enum class SaveFormat { kHf, kMegatron };
 
 /// Where in its directory a run keeps checkpoints in Megatron's format.
@@ -158,7 +159,17 @@ struct OutputConfig {
   double device_tflops = 0;          ///< 0: measured
   double slow_after_s = 20;          ///< a step that takes longer says so
   std::optional<DType> final_dtype;  ///< of the weights written at the end
+  /// Parts of all steps, rounded up, in the place of the numbers above; 0: those hold.
+  struct Shares {
+    double save = 0, eval = 0, logging = 0;
+  };
+  Shares shares = {};
+  /// The numbers of steps that the shares come to. REQUIRES: total_steps > 0.
+  void count_shares(int64_t total_steps);
 };
+
+/// `share` of so many steps, rounded up, as transformers counts.
+int64_t steps_of_share(double share, int64_t total_steps);
 
 /// Whose defaults hold where nothing was said.
 struct ProfileInForce {

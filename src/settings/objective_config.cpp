@@ -128,6 +128,12 @@ Json ranking_identity(const RankingConfig& config) {
   return identity;
 }
 
+Json weight_identity(const ObjectiveConfig& config) {
+  if (config.entropy_power) return {{"name", "eaft"}, {"alpha", *config.entropy_power}};
+  if (config.anchor_weight > 0) return {{"name", "asft"}, {"alpha", config.anchor_weight}};
+  return config.weighs_by_probability ? Json{{"name", "dft"}} : Json(nullptr);
+}
+
 }  // namespace
 
 const char* embedding_loss_name(EmbeddingConfig::Loss loss) {
@@ -145,8 +151,7 @@ const char* embedding_loss_name(EmbeddingConfig::Loss loss) {
 }
 
 Json objective_identity(const ObjectiveConfig& config) {
-  if (config.kind == ObjectiveKind::kLanguage)
-    return config.weighs_by_probability ? Json{{"name", "dft"}} : Json(nullptr);
+  if (config.kind == ObjectiveKind::kLanguage) return weight_identity(config);
   Json identity = {{"name", config.name}};
   if (config.kind == ObjectiveKind::kPreference) {
     identity["pairs"] = pair_identity(config.preference);

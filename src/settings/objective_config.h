@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,16 @@ struct ObjectiveConfig {
   /// The loss of a token is times its probability, through which no gradient goes (DFT, arXiv
   /// 2508.05629); kLanguage's alone.
   bool weighs_by_probability = false;
+  /// The loss of a token is times (H/3)^α, H the entropy of the kTopOfEntropy likeliest tokens at
+  /// its place as a distribution of their own, through which no gradient goes (EAFT); nothing: it
+  /// is not. kLanguage's alone.
+  std::optional<double> entropy_power;
+  /// Times this, KL(Q‖P) of the model as it was, or of `reference`, and the model is added to the
+  /// loss of each token (ASFT, beside weighs_by_probability); 0: nothing is. kLanguage's alone.
+  double anchor_weight = 0;
+  static constexpr int64_t kTopOfEntropy = 20;
+  /// Whether the tokens of kLanguage count otherwise than alike.
+  bool weighs_tokens() const { return weighs_by_probability || entropy_power.has_value(); }
   /// The loss of a step is the mean of its micro-batches' means, not the mean over its targets;
   /// kLanguage's alone, where answers are learnt.
   bool averages_micro_batches = false;
@@ -193,6 +204,7 @@ struct ObjectiveConfig {
   }
   bool has_reference() const {
     return kind == ObjectiveKind::kUnpaired || kind == ObjectiveKind::kDistillation ||
+           (kind == ObjectiveKind::kLanguage && anchor_weight > 0) ||
            (kind == ObjectiveKind::kPreference && preference.has_reference) ||
            (kind == ObjectiveKind::kPolicy && policy.has_reference());
   }

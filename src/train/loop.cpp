@@ -88,8 +88,13 @@ void report_bad_step(const Run& run, const StepResult& result) {
                  tr("{} steps in a row were not finite{}", run.state.bad_steps_in_row, where));
 }
 
+/// Whether checkpoints come without an evaluation that asks for one.
+bool saves_by_itself(const OutputConfig& output) {
+  return output.save != Interval::kNo && output.save != Interval::kBest;
+}
+
 bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
-  if (interval == Interval::kNo) return false;
+  if (interval == Interval::kNo || interval == Interval::kBest) return false;
   return interval == Interval::kSteps ? run.state.step % every == 0 : epoch_ended;
 }
 
@@ -174,7 +179,7 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
                       (best && output.save != Interval::kNo);
   run.save_is_due = run.save_is_due || wanted;
   const bool saves = run.save_is_due && run.stream.is_resumable();
-  if (saves || (last_step && output.save != Interval::kNo)) {
+  if (saves || (last_step && saves_by_itself(output))) {
     begin_checkpoint(run);
     run.save_is_due = false;
   }
@@ -404,7 +409,7 @@ void stop_early(Run& run, const data::StepBatches& batches, const StepResult& re
   if (run.progress.window.steps > 0) log_step();
   refuse_untrained(run);
   check_last_update(run, batches, result.skipped);
-  if (run.config.output.save != Interval::kNo && run.last_saved_step != run.state.step)
+  if (saves_by_itself(run.config.output) && run.last_saved_step != run.state.step)
     begin_checkpoint(run);
 }
 

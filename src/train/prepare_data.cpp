@@ -303,7 +303,9 @@ data::SplitSizes split_sizes(const TrainConfig& config, int64_t global_batch_siz
   if (batch.max_steps <= 0 && batch.train_samples <= 0) return {};
   const int64_t steps =
       batch.max_steps > 0 ? batch.max_steps : batch.train_samples / global_batch_size;
-  const int64_t interval = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
+  OutputConfig counted = output;
+  if (steps > 0) counted.count_shares(steps);
+  const int64_t interval = counted.eval_steps > 0 ? counted.eval_steps : counted.save_steps;
   data::SplitSizes sizes = data::gpt_split_sizes(batch.train_samples, steps, interval,
                                                  output.eval_batches, global_batch_size);
   if (output.eval_batches == 0) sizes[1].reset();

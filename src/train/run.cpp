@@ -192,8 +192,9 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
   const LogFile log_file(completed);
   if (device.is_cpu()) ranks.compare_threads();
   const Origin origin = origin_of(completed, model.source, steps.identity, earlier);
-  const Announced announced = announce(
+  Announced announced = announce(
       {completed, device, model.source.config, origin.described, text, data, steps.plan}, ranks);
+  announced.config.output.count_shares(steps.plan.total_steps);
   if (announced.config.dry_run) return;
   train({announced.config, device, ranks, model.source, text, data, steps, earlier, origin,
          announced.request, objective},

@@ -35,6 +35,48 @@ TEST_F(LlamaFactoryLines, NamesThatDanluHasTooChooseNothingAlone) {
   }
 }
 
+TEST_F(LlamaFactoryLines, StepsBelowOneAreAPartOfAllRoundedUp) {
+  OutputConfig output = of_file(
+                            "stage: sft\nfinetuning_type: lora\nsave_steps: 0.25\neval_steps: 0.1\n"
+                            "eval_strategy: steps\nlogging_steps: 0.001\n")
+                            .output;
+  EXPECT_EQ(output.shares.save, 0.25);
+  output.count_shares(30);
+  EXPECT_EQ(output.save_steps, 8);
+  EXPECT_EQ(output.eval_steps, 3);
+  EXPECT_EQ(output.logging_steps, 1);
+  OutputConfig whole = with("sft", {"--save_steps", "20.0", "--logging_steps", "3"}).output;
+  whole.count_shares(30);
+  EXPECT_EQ(whole.save_steps, 20);
+  EXPECT_EQ(whole.logging_steps, 3);
+  EXPECT_THAT(refusal("sft", {"--save_steps", "2.5"}), testing::HasSubstr("--save_steps 2.5"));
+}
+
+TEST_F(LlamaFactoryLines, BestCheckpointsNeedEvaluations) {
+  EXPECT_EQ(with("sft", {"--save_strategy", "best", "--val_ratio", "0.1"}).output.save,
+            Interval::kBest);
+  EXPECT_THAT(refusal("sft", {"--save_strategy", "best", "--eval_strategy", "no"}),
+              testing::HasSubstr("--save_strategy"));
+}
+
+TEST_F(LlamaFactoryLines, TokensCountByEntropiesOrBesideTheModelAsItWas) {
+  const std::string full = "stage: sft\nfinetuning_type: full\n";
+  const ObjectiveConfig eaft = of_file(full + "use_eaft_loss: true\n").objective;
+  EXPECT_EQ(eaft.entropy_power, 1.0);
+  EXPECT_FALSE(eaft.has_reference());
+  const TrainConfig asft = of_file(full + "use_asft_loss: true\nasft_alpha: 0.05\n");
+  EXPECT_EQ(asft.objective.anchor_weight, 0.05);
+  EXPECT_TRUE(asft.objective.weighs_by_probability);
+  EXPECT_TRUE(asft.holds_reference());
+  EXPECT_NE(objective_identity(eaft), objective_identity(asft.objective));
+  EXPECT_THAT(refusal("sft", {"--use_asft_loss", "--tuner", "lora"}),
+              testing::HasSubstr("a whole model as it was"));
+  EXPECT_THAT(refusal("sft", {"--use_asft_loss", "--use_eaft_loss", "--tuner", "full"}),
+              testing::HasSubstr("are two losses"));
+  EXPECT_THAT(refusal("rlhf", {"--use_eaft_loss"}), testing::HasSubstr("dpo has no such loss"));
+  EXPECT_THAT(notices("sft", {"--eaft_alpha", "2"}), testing::HasSubstr("--eaft_alpha"));
+}
+
 TEST_F(LlamaFactoryLines, ElsewhereItIsMindSpeeds) {
   const TrainConfig ours = with("sft", {"--template", "qwen"});
   EXPECT_EQ(ours.data.template_name, "qwen");

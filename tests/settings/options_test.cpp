@@ -532,7 +532,7 @@ TEST_F(TrainOptions, NumbersThatCannotBeMeantAreRefusedUnderTheNameTyped) {
       {{"--num_train_epochs", "0"}, "--num_train_epochs: expected a number above 0"},
       {{"--val_size", "-0.1"}, "--val_size: expected a number of at least 0"},
       {{"--lora_rank", "0"}, "--lora_rank: expected an integer of at least 1"},
-      {{"--logging_steps", "0"}, "--logging_steps: expected an integer of at least 1"}};
+      {{"--logging_steps", "0"}, "--logging_steps: expected a number above 0"}};
   for (const auto& [words, rule] : lines)
     EXPECT_THAT(refusal("sft", words), HasSubstr(rule)) << words[0];
 }

@@ -113,7 +113,6 @@ bool is_about_learning(const std::string& first_name) {
                                              "teacher_kl_coef",
                                              "teacher_model_server",
                                              "top_entropy_quantile",
-                                             "use_asft_loss",
                                              "use_galore",
                                              "use_loss_scale",
                                              "use_swanlab"};

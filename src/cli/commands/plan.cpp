@@ -218,7 +218,8 @@ int run_plan(const Options& line) {
   plan::Plan plan = plan::make_plan(request, machine);
   const settings::OutputConfig& output = planned.config.output;
   // What nobody asked for costs nothing here.
-  if (options.is_set("save_steps") && output.save == settings::Interval::kSteps)
+  if (options.is_set("save_steps") && output.save == settings::Interval::kSteps &&
+      output.shares.save == 0)
     plan.save_steps = output.save_steps;
   if (options.has_value("draw"))
     write_file_atomic(options.get_string("draw"),

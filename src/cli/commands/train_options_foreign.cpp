@@ -74,7 +74,7 @@ std::vector<OptionSpec> without_effect() {
       ignored_switch({"restore_callback_states_from_checkpoint"}, "there are no callbacks"),
       ignored({"liger_kernel_config", "torchdynamo", "mp_parameters", "debug", "ray_scope"},
               "there is one implementation"),
-      ignored({"badam_update_ratio", "badam_mask_mode", "badam_verbose", "asft_alpha", "eaft_alpha",
+      ignored({"badam_update_ratio", "badam_mask_mode", "badam_verbose",
                "oft_rank", "oft_block_size", "oft_target"},
               "it is of a method that is refused where it is switched on"),
       ignored_switch({"galore_layerwise", "apollo_layerwise", "galore_optim_per_parameter"},
@@ -136,7 +136,6 @@ std::vector<OptionSpec> other_tasks() {
           "rewards come from no teacher here", {},
           tr("--rlhf_type gkd --lmbda 1 learns a teacher's distributions over answers of the "
              "model's own")),
-      unavailable({"use_asft_loss", "use_eaft_loss"}, "the loss is cross entropy"),
       unavailable({"chord_sft_dataset", "chord_sft_per_device_train_batch_size", "chord_mu_peak",
                    "chord_mu_valley", "chord_mu_warmup_steps", "chord_mu_decay_steps",
                    "chord_enable_phi_function"},

@@ -130,6 +130,22 @@ std::vector<OptionSpec> train_preference_options() {
                "(DFT), so that unlikely tokens change the model less",
        .aliases = {"use_dft_loss"},
        .group = group},
+      {.name = "use_eaft_loss",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help =
+           "of danlu sft: the loss of a token is times (H/3)^eaft_alpha, H the entropy of the 20 "
+           "likeliest tokens there, without its gradient (EAFT), so that places which the model "
+           "is sure of change it less",
+       .group = group},
+      weight("eaft_alpha", "1", "of --use_eaft_loss: the power"),
+      {.name = "use_asft_loss",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "of danlu sft: as --enable_dft_loss, and asft_alpha times the divergence from the "
+               "model as it was, or from --ref_model, is added (ASFT)",
+       .group = group},
+      weight("asft_alpha", "0.1", "of --use_asft_loss: the weight of the divergence"),
       {.name = "task_type",
        .default_text = "causal_lm",
        .help = "of danlu sft: what is trained: a model that answers, one that sorts texts "

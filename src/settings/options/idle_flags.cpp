@@ -108,7 +108,9 @@ std::vector<const char*> flags_of_pictures() {
 std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
   const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
-  const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
+  const auto interval = [](Interval value) {
+    return value == Interval::kNo ? "no" : value == Interval::kBest ? "best" : "epoch";
+  };
   return {
       {config.tuner != Tuner::kFreeze,
        {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules",

@@ -301,14 +301,44 @@ void refuse_rewarding_teacher(const Options& options, const Method& method) {
 
 }  // namespace
 
+namespace {
+
+/// What tokens count, where nothing but the next one is learnt. Errors: UsageError.
+void take_token_weights(const Options& options, const Method* method, ObjectiveConfig& config) {
+  std::vector<const char*> asked;
+  for (const char* flag : {"enable_dft_loss", "use_eaft_loss", "use_asft_loss"})
+    if (options.get_bool(flag)) asked.push_back(flag);
+  if (asked.empty()) return;
+  if (method)
+    throw UsageError(
+        tr("[train] {}: {} has no such loss", options.given_as(asked[0]), method->name),
+        tr("danlu sft has it"));
+  if (asked.size() > 1)
+    throw UsageError(tr("[train] {} and {} are two losses", options.given_as(asked[0]),
+                        options.given_as(asked[1])),
+                     tr("give one of them"));
+  if (options.get_bool("use_eaft_loss")) {
+    config.entropy_power = options.get_float("eaft_alpha");
+    return;
+  }
+  config.weighs_by_probability = true;
+  if (!options.get_bool("use_asft_loss")) return;
+  config.anchor_weight = options.get_float("asft_alpha");
+  if (options.has_value("ref_model")) config.reference = reference_at(options);
+  const bool has_adapters = options.has_value("tuner") && options.get_string("tuner") != "full" &&
+                            options.get_string("tuner") != "freeze";
+  if (config.anchor_weight > 0 && config.reference.empty() && has_adapters)
+    throw UsageError(tr("[train] {} with {}: it measures from a whole model as it was",
+                        options.given_as("use_asft_loss"), options.given_as("tuner")),
+                     tr("--tuner full, or --ref_model DIR names the model that is measured from"));
+}
+
+}  // namespace
+
 ObjectiveConfig objective_from(const std::string& verb, const Options& options) {
   ObjectiveConfig config;
   const Method* const method = method_named(name_of_objective(verb, options).name);
-  config.weighs_by_probability = options.get_bool("enable_dft_loss");
-  if (method && config.weighs_by_probability)
-    throw UsageError(
-        tr("[train] {}: {} has no such loss", options.given_as("enable_dft_loss"), method->name),
-        tr("danlu sft has it"));
+  take_token_weights(options, method, config);
   if (!method) return config;
   refuse_rewarding_teacher(options, *method);
   config.name = method->name;
@@ -345,11 +375,15 @@ bool averages_micro_batches(const Options& options, Task task, const ObjectiveCo
     throw UsageError(tr("[train] {} micro_batches: {} asks for the mean over targets; give one",
                         options.given_as("loss_average"),
                         options.given_as("calculate_per_token_loss")));
-  if (is_given && objective.weighs_by_probability)
+  if (is_given && objective.weighs_tokens()) {
+    const char* const flag = objective.entropy_power       ? "use_eaft_loss"
+                             : objective.anchor_weight > 0 ? "use_asft_loss"
+                                                           : "enable_dft_loss";
     throw UsageError(tr("[train] {} micro_batches: beside {} the mean is over targets",
-                        options.given_as("loss_average"), options.given_as("enable_dft_loss")));
+                        options.given_as("loss_average"), options.given_as(flag)));
+  }
   return task == Task::kSft && objective.kind == ObjectiveKind::kLanguage && !by_targets &&
-         !objective.weighs_by_probability;
+         !objective.weighs_tokens();
 }
 
 text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective) {
@@ -446,9 +480,13 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
           used && std::find(used->flags.begin(), used->flags.end(), flag) != used->flags.end();
       const bool is_there =
           std::any_of(idle.begin(), idle.end(), [&](const char* other) { return flag == other; });
-      if (!is_read && !is_there) idle.push_back(flag.c_str());
+      const bool is_anchored = objective.anchor_weight > 0 && flag == "ref_model";
+      if (!is_read && !is_there && !is_anchored) idle.push_back(flag.c_str());
     }
   }
+  if (!objective.entropy_power) idle.push_back("eaft_alpha");
+  if (objective.kind != ObjectiveKind::kLanguage || objective.anchor_weight == 0)
+    idle.push_back("asft_alpha");
   if (objective.kind == ObjectiveKind::kDistillation && !objective.draws()) {
     idle.insert(idle.end(), {"max_completion_length", "top_p", "top_k", "min_p", "stop_words",
                              "repetition_penalty"});

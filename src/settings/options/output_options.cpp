@@ -1,6 +1,7 @@
 #include "settings/options/output_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -21,7 +22,22 @@ bool is_told_to_evaluate(const Options& options) {
 Interval interval_from(const Options& options, const char* name) {
   if (options.source(name) == OptionSource::kProfile) return Interval::kSteps;
   const std::string text = options.get_string_or(name, "steps");
+  if (text == "best") return Interval::kBest;
   return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
+}
+
+/// Steps, or below 1 a part of all, as transformers has it. Errors: UsageError.
+void take_steps(const Options& options, const char* name, int64_t& steps, double& share) {
+  if (!options.has_value(name)) return;
+  const double told = options.get_float(name);
+  if (told < 1) {
+    share = told;
+    return;
+  }
+  if (told != std::floor(told) || told > 1e15)
+    throw UsageError(
+        tr("[train] {} {}: expected whole steps, or a part below 1", options.given_as(name), told));
+  steps = static_cast<int64_t>(told);
 }
 
 /// Errors: UsageError for words that name no tracker.
@@ -55,8 +71,9 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   OutputConfig output;
   output.save = interval_from(options, "save_strategy");
   output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
-  output.save_steps = options.get_int_or("save_steps", output.save_steps);
-  output.eval_steps = options.get_int_or("eval_steps", 0);
+  take_steps(options, "save_steps", output.save_steps, output.shares.save);
+  take_steps(options, "eval_steps", output.eval_steps, output.shares.eval);
+  take_steps(options, "logging_steps", output.logging_steps, output.shares.logging);
   output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
   output.save_only_model = options.get_bool("save_only_model");
   const bool in_megatrons = options.get_string("save_format") == "mcore";
@@ -73,7 +90,6 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   const std::string& system = options.profile().name;
   output.eval_counts_steps = system == "mindspeed" || system == "megatron-swift";
   output.early_stop = options.get_int_or("early_stop_interval", 0);
-  output.logging_steps = options.get_int("logging_steps");
   output.log_first_step = options.get_bool("logging_first_step");
   const std::string format = options.get_string("log_format");
   output.log_format = format == "hf"         ? LogFormat::kHf

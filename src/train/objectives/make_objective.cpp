@@ -69,6 +69,8 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       break;
   }
   if (config.averages_micro_batches) return means_of_micro_batches();
+  if (config.entropy_power) return entropy_weighted_tokens(*config.entropy_power);
+  if (config.anchor_weight > 0) return anchored_tokens(config.anchor_weight, reference);
   return config.weighs_by_probability ? weighted_tokens() : language_modelling();
 }
 

@@ -77,9 +77,11 @@ void require_answerable_rows(const TrainConfig& config, const PreparedText& text
 }  // namespace
 
 void require_comparing(const TrainConfig& config, const at::Device& device) {
-  if (!has_teacher(config) || config.objective.distillation.topk == 0 ||
-      ops::computes_numbers(device))
-    return;
+  if (ops::computes_numbers(device)) return;
+  if (config.objective.entropy_power)
+    throw DeviceError(tr("[train] --device {}: {} is not there on this device yet",
+                         device::name_of(device), config.flag("use_eaft_loss")));
+  if (!has_teacher(config) || config.objective.distillation.topk == 0) return;
   throw DeviceError(tr("[train] --device {}: {} is not there on this device yet",
                        device::name_of(device), config.flag("gkd_logits_topk")),
                     tr("without it all tokens of the vocabulary are compared"));

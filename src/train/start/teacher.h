@@ -8,7 +8,8 @@
 
 namespace danlu::train {
 
-/// Errors: DeviceError where the device does not compare the likeliest tokens alone, as asked.
+/// Errors: DeviceError where the device does not find the likeliest tokens, over which alone
+/// distributions are compared, or entropies asked for.
 void require_comparing(const TrainConfig& config, const at::Device& device);
 
 /// Errors: ModelError where the teacher's tokens are others.
