@@ -115,9 +115,9 @@ Rollout rollout_of(const settings::TrainConfig& config, const arch::ModelConfig&
   const int64_t under_way = told.parts > 1 ? 2 * of_model : of_model;
   Rollout rollout{.model = model};
   rollout.at_a_time = std::min(settings::kAnswersAtATime, (under_way + drawers - 1) / drawers);
-  rollout.new_tokens = told.max_new_tokens;
-  rollout.prompt_tokens = std::max<int64_t>(1, longest - told.max_new_tokens);
-  rollout.begun_tokens = told.max_new_tokens - told.tokens_of_part();
+  rollout.new_tokens = told.longest_answer();
+  rollout.prompt_tokens = std::max<int64_t>(1, longest - told.longest_answer());
+  rollout.begun_tokens = told.longest_answer() - told.tokens_of_part();
   return rollout;
 }
 

@@ -237,7 +237,7 @@ struct TrainConfig {
 
   /// The most tokens of a sample that rows make: where it has several texts, of all.
   int64_t longest_sample() const {
-    if (objective.draws()) return data.max_length + objective.policy.max_new_tokens;
+    if (objective.draws()) return data.max_length + objective.policy.longest_answer();
     if (objective.kind == ObjectiveKind::kRanking)
       return data.max_length *
              (objective.ranking.most_positives + objective.ranking.most_negatives);

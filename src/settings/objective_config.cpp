@@ -74,6 +74,8 @@ Json policy_identity(const Reinforcement& config) {
   if (config.reward_kl > 0) identity["reward_kl"] = config.reward_kl;
   if (config.min_p > 0) identity["min_p"] = config.min_p;
   if (!config.stop_words.empty()) identity["stop_words"] = config.stop_words;
+  if (!config.environment.empty())
+    identity["environment"] = {{"program", config.environment}, {"max_turns", config.max_turns}};
   if (const Json rules = rules_identity(config); !rules.empty()) identity["rules"] = rules;
   if (!config.has_critic()) return identity;
   const Critic& critic = config.critic;

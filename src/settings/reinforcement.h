@@ -130,9 +130,16 @@ struct Reinforcement {
   double reward_kl = 0;
   double max_kl = 0;  ///< > 0: a run whose KL goes beyond it stops
   bool logs_completions = false;
+  /// What answers an answer, and so makes several turns of it: a name of
+  /// eval/environments/environment.h; empty: an answer is all there is.
+  std::string environment = {};
+  double environment_timeout_s = 60;  ///< of a program, for the conversations of a turn
+  int64_t max_turns = 1;              ///< answers in a conversation
 
   /// Tokens of an answer that are drawn at a time.
   int64_t tokens_of_part() const { return (max_new_tokens + parts - 1) / parts; }
+  /// Tokens behind a prompt, of all turns.
+  int64_t longest_answer() const { return max_new_tokens * max_turns; }
   bool has_critic() const { return advantage == Advantage::kCritic; }
   /// Whether `scale` is read.
   bool scales_rewards() const {

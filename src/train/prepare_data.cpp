@@ -141,6 +141,8 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   spec.format.json_keys = config.data.json_keys;
   spec.format.names = config.data.names;
   spec.format.learns_all_rounds = config.data.learns_all_rounds;
+  // What is behind a prompt's tokens, an environment is told.
+  spec.format.keeps_messages = !config.objective.policy.environment.empty();
   spec.choice = config.data.choice;
   spec.choice_by_info = config.data.choice_by_info;
   spec.max_rows_of_all = config.data.max_rows_of_all;

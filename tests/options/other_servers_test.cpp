@@ -250,7 +250,7 @@ TEST(OtherServers, WhatTrainingRefusesIsNotTakenWhereItWouldChangeAnswers) {
                                     {"--pure_bf16", "true"},
                                     {"--tp_2d", "true"},
                                     {"--tokenized_path", "d"},
-                                    {"--max_turns", "3"},
+                                    {"--use_gym_env", "true"},
                                     {"--vocab_file", "v.json"},
                                     {"--rl_config", "c.yaml"},
                                     {"--dry_run"},

@@ -157,9 +157,12 @@ std::vector<OptionSpec> absent_beside_training() {
                   "--tokenizer DIR"),
       unavailable({"pure_bf16", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather"},
                   "products are computed in --dtype", {}, "--dtype bf16"),
-      unavailable(
-          {"multi_turn_scheduler", "max_turns", "gym_env", "use_gym_env", "reward_model_plugin"},
-          "no Python is ever run"),
+      unavailable({"environment", "multi_turn_scheduler", "max_turns", "environment_timeout"},
+                  "what it answers is not judged here", {},
+                  tr("danlu rollout --environment program:COMMAND holds conversations")),
+      unavailable({"gym_env", "use_gym_env"}, "no Python is ever run", {"false", "False"},
+                  tr("danlu rollout --environment program:COMMAND holds conversations")),
+      unavailable({"reward_model_plugin"}, "no Python is ever run"),
       ignored_list({"tokenizer_kwargs"}, "special tokens follow from the tokenizer's files"),
   };
 }

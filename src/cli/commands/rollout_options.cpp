@@ -111,6 +111,7 @@ OptionTable rollout_options() {
                kept_stop_words_option("Answers")},
               processor_options(),
               sampling_options(),
+              environment_options("Answers"),
               judges_of_rollouts(),
               rollout_output(),
               foreign_sample_options()});

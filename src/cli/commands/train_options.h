@@ -15,6 +15,8 @@ std::vector<OptionSpec>
 train_parallel_options();                        ///< DeepSpeed, FSDP, launchers, Megatron's splits
 std::vector<OptionSpec> train_launch_options();  ///< processes and machines, of danlu launch too
 std::vector<OptionSpec> reward_options();        ///< what judges answers
+/// What answers answers.
+std::vector<OptionSpec> environment_options(const std::string& group);
 /// Texts that end answers and stay in them.
 OptionSpec kept_stop_words_option(const std::string& group);
 std::vector<OptionSpec> train_reinforcement_options();  ///< answers that are drawn, rewards

@@ -140,8 +140,10 @@ std::vector<OptionSpec> other_tasks() {
                    "chord_mu_valley", "chord_mu_warmup_steps", "chord_mu_decay_steps",
                    "chord_enable_phi_function"},
                   "rewards and rows are not mixed in one loss"),
-      unavailable({"max_turns", "gym_env", "use_gym_env", "reward_model_plugin", "use_kt"},
-                  "no Python is ever run"),
+      unavailable({"reward_model_plugin", "use_kt"}, "no Python is ever run"),
+      unavailable({"gym_env", "use_gym_env"}, "no Python is ever run", {"false", "False"},
+                  tr("--environment program:COMMAND is an environment of your own in any language: "
+                     "its \"reward\" is the reward environment of --reward_funcs")),
       unavailable({"loss_weights", "reference_free", "pref_bco_weight"},
                   "this version has no such loss"),
       // With the values that stand there where nothing is said these change nothing.

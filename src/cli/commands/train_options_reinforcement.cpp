@@ -37,6 +37,25 @@ OptionSpec amount(const char* group, std::string name, std::string fallback, std
   return spec;
 }
 
+}  // namespace
+
+std::vector<OptionSpec> environment_options(const std::string& group) {
+  OptionSpec turns = counted(group.c_str(), "max_turns", "",
+                             "of environment: answers in a conversation at most (default: 8)");
+  turns.range = at_least(1).up_to(1000);
+  return {{.name = "environment",
+           .help = "what answers the model's answers, so that it goes on: program:COMMAND, a "
+                   "program of yours that is told of conversations and says how they go on "
+                   "(docs/reinforcement.md), math_tip_trick or thinking_tips_scheduler",
+           .aliases = {"multi_turn_scheduler"},
+           .group = group},
+          turns,
+          amount(group.c_str(), "environment_timeout", "60",
+                 "of environment: seconds that a program has for the conversations of a turn")};
+}
+
+namespace {
+
 std::vector<OptionSpec> drawing() {
   OptionSpec temperature =
       amount(kDrawing, "temperature", "1",
@@ -299,8 +318,7 @@ std::vector<OptionSpec> learning() {
                    "vllm_guided_decoding_regex"},
                   "answers have the form that the policy gives them", {},
                   tr("--reward_funcs rewards a form")),
-      unavailable({"async_generate", "multi_turn_scheduler"},
-                  "a step learns from answers of the weights it begins with"),
+      unavailable({"async_generate"}, "a step learns from answers of the weights it begins with"),
   };
 }
 
@@ -360,6 +378,7 @@ std::vector<OptionSpec> train_reinforcement_options() {
   for (auto* group : {drawing, reward_options, learning, critic_options}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
+  for (OptionSpec& spec : environment_options(kDrawing)) all.push_back(std::move(spec));
   return all;
 }
 

@@ -24,8 +24,10 @@
 #include "eval/rewards/reward.h"
 #include "settings/model_source.h"
 #include "settings/options/reinforcement_options.h"
+#include "text/encoder_tools.h"
 #include "train/lone_judge.h"
 #include "train/rollouts/advantages.h"
+#include "train/rollouts/conversations.h"
 #include "train/rollouts/judges.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
@@ -69,6 +71,7 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
   data::FormatOptions format;
   format.kind = data::SampleKind::kPrompts;
   if (options.has_value("columns")) format.columns = options.get_json("columns");
+  format.keeps_messages = options.has_value("environment");
   const auto limit = static_cast<size_t>(std::max<int64_t>(0, options.get_int("max_samples")));
   std::vector<Prompt> prompts;
   for (const data::PlannedDataset& planned :
@@ -123,6 +126,7 @@ struct Judged {
   std::optional<text::TokenId> ended_by;
   std::vector<eval::Score> scores;  ///< of each reward
   eval::Score reward;
+  int64_t turns = 1;  ///< of a conversation with an environment
 };
 
 /// Which answers become rows, and how.
@@ -149,6 +153,7 @@ class Rollout {
     for (const std::string& name : told_.rewards)
       rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
     num_rules_ = rewards_.size();
+    if (!told_.environment.empty()) begin_conversations(options);
     for (auto& judge : judges_named(told_, loaded)) rewards_.push_back(std::move(judge));
     keeping_.best = static_cast<size_t>(options.get_int("n_best_to_keep"));
     if (options.has_value("min_reward")) keeping_.at_least = options.get_float("min_reward");
@@ -166,24 +171,9 @@ class Rollout {
     std::vector<infer::Request> requests;
     std::vector<size_t> prompt_of_group;
     for (size_t i = begin; i < end; ++i) add_requests(prompts[i], i, requests, prompt_of_group);
-    const std::vector<infer::Answer> drawn = train::with_stop_words(
-        loaded_.tokenizer, told_.stop_words, requests, [&](const infer::OnToken& on_token) {
-          return infer::generate(*loaded_.model, requests, batch_size_, on_token, &stats_,
-                                 [] { return pending_interrupt() != 0; });
-        });
+    std::vector<Judged> judged = conversations_ ? talked(requests, prompts, prompt_of_group)
+                                                : drawn(requests, prompts, prompt_of_group);
     if (pending_interrupt() != 0) return {"", false};
-    std::vector<Judged> judged;
-    for (size_t i = 0; i < drawn.size(); ++i) {
-      Judged one;
-      one.completion.prompt = loaded_.tokenizer->decode(requests[i].prompt);
-      one.completion.text = loaded_.tokenizer->decode(drawn[i].ids, /*skip_special=*/true);
-      one.completion.prompt_ids.assign(requests[i].prompt.begin(), requests[i].prompt.end());
-      one.completion.ids = drawn[i].ids;
-      one.ended_by = drawn[i].stopped_by;
-      one.completion.is_ended = drawn[i].reason == infer::FinishReason::kStop;
-      one.completion.row = prompts[prompt_of_group[i / answers_]].columns;
-      judged.push_back(std::move(one));
-    }
     judge(judged);
     if (pending_interrupt() != 0) return {"", false};  // a program was not waited for
     std::string rows;
@@ -248,6 +238,23 @@ class Rollout {
     int64_t unjudged = 0;
   };
 
+  void begin_conversations(const Options& options) {
+    if (!loaded_.encoder)
+      throw UsageError(tr("{}: without a chat template nothing says how a conversation goes on",
+                          options.given_as("environment")),
+                       tr("--template names one"));
+    train::Conversations::Parts parts{
+        eval::make_environment(told_.environment, train::environment_settings(told_)),
+        loaded_.encoder,
+        loaded_.tokenizer,
+        loaded_.end_ids(),
+        text::tool_format_of_encoder(*loaded_.encoder, *loaded_.tokenizer,
+                                     options.get_string_or("prompt_type", ""),
+                                     options.get_string_or("prompt_type_path", "")),
+        loaded_.model->config().max_positions};
+    conversations_ = std::make_unique<train::Conversations>(std::move(parts), told_);
+  }
+
   void add_requests(const Prompt& prompt, size_t index, std::vector<infer::Request>& requests,
                     std::vector<size_t>& prompt_of_group) {
     try {
@@ -261,6 +268,68 @@ class Rollout {
     } catch (const DataError& error) {
       if (num_skipped_++ == 0) log::warning("{}", error.what());
     }
+  }
+
+  std::vector<infer::Answer> answers_to(const std::vector<infer::Request>& requests) {
+    return train::with_stop_words(
+        loaded_.tokenizer, told_.stop_words, requests, [&](const infer::OnToken& on_token) {
+          return infer::generate(*loaded_.model, requests, batch_size_, on_token, &stats_,
+                                 [] { return pending_interrupt() != 0; });
+        });
+  }
+
+  std::vector<Judged> drawn(const std::vector<infer::Request>& requests,
+                            const std::vector<Prompt>& prompts,
+                            const std::vector<size_t>& prompt_of_group) {
+    const std::vector<infer::Answer> answers = answers_to(requests);
+    std::vector<Judged> judged;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      Judged& one = judged.emplace_back();
+      one.completion.prompt = loaded_.tokenizer->decode(requests[i].prompt);
+      one.completion.text = loaded_.tokenizer->decode(answers[i].ids, /*skip_special=*/true);
+      one.completion.prompt_ids.assign(requests[i].prompt.begin(), requests[i].prompt.end());
+      one.completion.ids = answers[i].ids;
+      one.ended_by = answers[i].stopped_by;
+      one.completion.is_ended = answers[i].reason == infer::FinishReason::kStop;
+      one.completion.row = prompts[prompt_of_group[i / answers_]].columns;
+    }
+    return judged;
+  }
+
+  /// The same of conversations with an environment.
+  std::vector<Judged> talked(const std::vector<infer::Request>& requests,
+                             const std::vector<Prompt>& prompts,
+                             const std::vector<size_t>& prompt_of_group) {
+    std::vector<train::TalkBegin> begins;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const size_t prompt = prompt_of_group[i / answers_];
+      begins.push_back(
+          {requests[i], fmt::format("{}.{}", prompt, i % answers_), prompts[prompt].columns});
+    }
+    const auto draw = [&](int64_t, const std::vector<infer::Request>& of_turn) {
+      std::vector<train::DrawnAnswer> answers;
+      for (const infer::Answer& found : answers_to(of_turn))
+        answers.push_back(train::drawn_answer(found));
+      return answers;
+    };
+    const auto ask = [](int64_t, const std::function<Json()>& of_environment) -> Json {
+      return pending_interrupt() != 0 ? Json() : of_environment();
+    };
+    const std::vector<text::TokenId> stop_ids = loaded_.end_ids();
+    std::vector<Judged> judged;
+    for (const train::DrawnAnswer& answer : conversations_->hold(begins, draw, ask)) {
+      Judged one;
+      one.completion = train::completion_of(answer, *loaded_.tokenizer);
+      one.completion.row = begins[judged.size()].row;
+      std::vector<int32_t>& ids = one.completion.ids;
+      if (!ids.empty() && std::count(stop_ids.begin(), stop_ids.end(), ids.back()) > 0) {
+        one.ended_by = ids.back();
+        ids.pop_back();
+      }
+      one.turns = answer.turns;
+      judged.push_back(std::move(one));
+    }
+    return judged;
   }
 
   /// Reward models see the token that ended an answer, or the one that would have, as where they
@@ -321,18 +390,26 @@ class Rollout {
     return rows;
   }
 
-  Json row_of(const Prompt& prompt, const Judged& one, const Judged* rejected) const {
-    Json row = prompt.columns;
+  static Json prompt_messages(const Prompt& prompt, const Judged& one) {
     Json messages = Json::array();
     for (const text::Message& message : prompt.question.conversation.messages)
       messages.push_back({{"role", message.role}, {"content", message.content}});
-    if (messages.empty()) {
-      const std::string text =
-          prompt.question.plain.empty() ? one.completion.prompt : prompt.question.plain;
-      messages.push_back({{"role", "user"}, {"content", text}});
+    if (!messages.empty()) return messages;
+    const std::string text =
+        prompt.question.plain.empty() ? one.completion.prompt : prompt.question.plain;
+    messages.push_back({{"role", "user"}, {"content", text}});
+    return messages;
+  }
+
+  Json row_of(const Prompt& prompt, const Judged& one, const Judged* rejected) const {
+    Json row = prompt.columns;
+    Json messages = one.completion.messages;
+    if (messages.is_null()) {
+      messages = prompt_messages(prompt, one);
+      messages.push_back({{"role", "assistant"}, {"content", one.completion.text}});
     }
-    messages.push_back({{"role", "assistant"}, {"content", one.completion.text}});
     row["messages"] = std::move(messages);
+    if (conversations_) row["num_turns"] = one.turns;
     row["reward"] = *one.reward;
     Json rewards = Json::object();
     for (size_t rule = 0; rule < rewards_.size(); ++rule)
@@ -354,6 +431,7 @@ class Rollout {
   settings::Reinforcement told_;
   std::vector<std::unique_ptr<eval::Reward>> rewards_;  ///< reward models last
   size_t num_rules_ = 0;                                ///< of rewards_, without reward models
+  std::unique_ptr<const train::Conversations> conversations_;  ///< nullptr: single answers
   Keeping keeping_;
   infer::GenerationStats stats_;
   std::vector<Sum> sums_;

@@ -36,9 +36,9 @@
 #include "ops/pages.h"
 #include "serve/answer.h"
 #include "serve/service.h"
+#include "text/encoder_tools.h"
 #include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
-#include "text/template_file.h"
 #include "text/template_record.h"
 #include "text/tool_format.h"
 
@@ -131,14 +131,9 @@ std::optional<text::ToolFormat> tool_format_from(const Options& options,
   if (named == "none") return std::nullopt;
   if (named != "auto") return text::tool_format_of_name(named);
   if (!loaded.encoder) return std::nullopt;
-  const std::string prompt_type = options.get_string_or("prompt_type", "");
-  if (prompt_type.ends_with(".jinja")) return text::tool_format_of_template(read_file(prompt_type));
-  if (const auto known = text::find_template(loaded.encoder->description(),
-                                             options.get_string_or("prompt_type_path", "")))
-    return text::tool_format_of_named(known->tool_format);
-  const text::Tokenizer& tokenizer = *loaded.tokenizer;
-  return text::tool_format_of_template(
-      tokenizer.tool_template().empty() ? tokenizer.chat_template() : tokenizer.tool_template());
+  return text::tool_format_of_encoder(*loaded.encoder, *loaded.tokenizer,
+                                      options.get_string_or("prompt_type", ""),
+                                      options.get_string_or("prompt_type_path", ""));
 }
 
 /// Errors: UsageError where a line asks for calls to be read that cannot be.

@@ -45,6 +45,8 @@ struct FormatOptions {
   bool learns_all_rounds = false;
   /// What {{NAME}} and {{AUTHOR}} become in answers.
   SelfNames names = {};
+  /// Columns of prompts get the conversation itself, as `messages` and `tools`.
+  bool keeps_messages = false;
 
   bool operator==(const FormatOptions&) const = default;
   /// All of it as JSON: part of cache keys. `kind` is not: the kind of the handler's rows is.
@@ -55,6 +57,7 @@ struct FormatOptions {
               {"json_keys", json_keys}};
     if (map_is_whole) json["map_is_whole"] = true;
     if (learns_all_rounds) json["learns_all_rounds"] = true;
+    if (keeps_messages) json["keeps_messages"] = true;
     if (!names.empty()) json["names"] = names.to_json();
     return json;
   }

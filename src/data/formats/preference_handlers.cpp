@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/message.h"
 #include "data/formats/columns.h"
+#include "text/message_json.h"
 
 namespace danlu::data {
 namespace {
@@ -416,8 +417,9 @@ class StepsHandler : public RowHandler {
 
 class PromptsHandler : public RowHandler {
  public:
-  PromptsHandler(std::shared_ptr<const RowHandler> handler, ReferenceAnswer answer)
-      : handler_(std::move(handler)), answer_(std::move(answer)) {}
+  PromptsHandler(std::shared_ptr<const RowHandler> handler, ReferenceAnswer answer,
+                 bool keeps_messages)
+      : handler_(std::move(handler)), answer_(std::move(answer)), keeps_messages_(keeps_messages) {}
 
   RowFormat format() const override { return handler_->format(); }
   SampleKind kind() const override { return SampleKind::kPrompts; }
@@ -448,6 +450,10 @@ class PromptsHandler : public RowHandler {
       if (messages.empty() || messages.back().role == "assistant" ||
           messages.back().role == "system") {
         return RowProblem{"no question to be answered", ""};
+      }
+      if (keeps_messages_) {
+        prompt.columns["messages"] = text::messages_json(*conversation);
+        if (!conversation->tools.is_null()) prompt.columns["tools"] = conversation->tools;
       }
       prompt.prompt = std::move(*conversation);
     } else if (auto* tokens = std::get_if<TokenRow>(&read)) {
@@ -490,6 +496,7 @@ class PromptsHandler : public RowHandler {
 
   std::shared_ptr<const RowHandler> handler_;
   ReferenceAnswer answer_;
+  bool keeps_messages_;
 };
 
 }  // namespace
@@ -516,8 +523,8 @@ std::unique_ptr<RowHandler> make_steps_handler(StepColumns columns) {
 }
 
 std::unique_ptr<RowHandler> make_prompts_handler(std::shared_ptr<const RowHandler> handler,
-                                                 ReferenceAnswer answer) {
-  return std::make_unique<PromptsHandler>(std::move(handler), std::move(answer));
+                                                 ReferenceAnswer answer, bool keeps_messages) {
+  return std::make_unique<PromptsHandler>(std::move(handler), std::move(answer), keeps_messages);
 }
 
 }  // namespace danlu::data

@@ -48,8 +48,10 @@ struct ReferenceAnswer {
   std::string key = {};     ///< of an object in that column; "": the column itself
   bool is_named = false;    ///< it is "labels", whatever column is called so
 };
+/// keeps_messages: as FormatOptions'.
 std::unique_ptr<RowHandler> make_prompts_handler(std::shared_ptr<const RowHandler> handler,
-                                                 ReferenceAnswer answer);
+                                                 ReferenceAnswer answer,
+                                                 bool keeps_messages = false);
 
 /// label: a column of any values; "": texts are still to be sorted.
 std::unique_ptr<RowHandler> make_labelled_handler(std::shared_ptr<const RowHandler> handler,

@@ -333,7 +333,8 @@ std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatO
     std::swap(common.map_keys, map);
     MessageTags tags = message_tags(first, common, column, sample_message(first, column), wanted);
     const RowFormat format = format_of_tags(tags);
-    return make_prompts_handler(make_messages_handler(format, std::move(tags)), answer);
+    return make_prompts_handler(make_messages_handler(format, std::move(tags)), answer,
+                                options.keeps_messages);
   };
   if (named == NamedPrompts::kMath17k) {
     const std::string prompt = mapped(options.map_keys, "prompt", first.names.actual("prompt"));
@@ -358,7 +359,8 @@ std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatO
   } else if (messages_column(first).empty() && !is_messages(wanted)) {
     answer.column = response = reference_column(first);
   }
-  return make_prompts_handler(instruction_rows(first, common, wanted, response), answer);
+  return make_prompts_handler(instruction_rows(first, common, wanted, response), answer,
+                              options.keeps_messages);
 }
 
 }  // namespace danlu::data

@@ -26,11 +26,12 @@ const std::set<std::string> kInterpreters = {"bash",    "node", "perl", "python"
 std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 std::string line_of(const Completion& completion) {
-  const Json line{{"prompt", completion.prompt},
-                  {"completion", completion.text},
-                  {"ids", completion.ids},
-                  {"ended", completion.is_ended},
-                  {"row", completion.row}};
+  Json line{{"prompt", completion.prompt},
+            {"completion", completion.text},
+            {"ids", completion.ids},
+            {"ended", completion.is_ended},
+            {"row", completion.row}};
+  if (!completion.messages.is_null()) line["messages"] = completion.messages;
   return dump_text(line) + "\n";
 }
 

@@ -49,6 +49,10 @@ Score cosine(const Completion& completion, const RewardSettings& settings) {
                      static_cast<int64_t>(completion.ids.size()), settings);
 }
 
+Score of_environment(const Completion& completion, const RewardSettings&) {
+  return completion.of_environment;
+}
+
 Score repetition(const Completion& completion, const RewardSettings& settings) {
   return repetition_rule(completion.text, settings);
 }
@@ -75,6 +79,7 @@ const std::vector<NamedRule>& rules() {
       {"cosine", cosine},
       {"repetition", repetition},
       {"soft_overlong", overlong},
+      {"environment", of_environment},
   };
   return kRules;
 }

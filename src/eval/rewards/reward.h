@@ -22,6 +22,10 @@ struct Completion {
   /// ended it, or the limit.
   std::optional<int32_t> missing_end = {};
   Json row = Json::object();  ///< the columns of the prompt's row
+  /// Messages of a conversation with an environment, as OpenAI writes them, whose last answer this
+  /// is; and what the environment gave.
+  Json messages = nullptr;
+  std::optional<double> of_environment = {};
 };
 
 /// Nothing: the answer cannot be judged, which is not the same as a bad one.

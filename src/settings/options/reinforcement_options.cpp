@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kEnvironmentReward = "environment";
+
 bool is_of_mindspeed(const Options& options) { return options.profile().name == "mindspeed"; }
 bool is_of_megatron_swift(const Options& options) {
   return options.profile().name == "megatron-swift";
@@ -353,11 +355,55 @@ void check_categories(const Options& options, const Reinforcement& told) {
   }
 }
 
+/// Errors: UsageError where there are turns and nothing that makes them.
+void take_environment(const Options& options, Reinforcement& told) {
+  constexpr int64_t kTurns = 8;
+  told.environment = options.get_string_or("environment", "");
+  if (told.environment.empty()) {
+    if (options.get_int_or("max_turns", 1) == 1) return;
+    throw UsageError(tr("[train] {} {}: nothing answers the model's answers",
+                        options.given_as("max_turns"), options.get_int("max_turns")),
+                     tr("--environment program:COMMAND does"));
+  }
+  told.max_turns = options.get_int_or("max_turns", kTurns);
+  told.environment_timeout_s = options.get_float("environment_timeout");
+}
+
+/// "environment" is what a program gives, and the only reward where none is named.
+void take_reward_of_environment(const Options& options, Reinforcement& told) {
+  const bool is_program = told.environment.starts_with("program:");
+  if (is_program && told.rewards.empty() && told.reward_models.empty())
+    told.rewards = {kEnvironmentReward};
+  const bool is_named =
+      std::count(told.rewards.begin(), told.rewards.end(), kEnvironmentReward) > 0;
+  if (!is_named || is_program) return;
+  throw UsageError(tr("[train] {} {}: no program gives one", options.given_as("reward_funcs"),
+                      kEnvironmentReward),
+                   tr("--environment program:COMMAND does"));
+}
+
+/// Errors: UsageError where answers of several turns have no place.
+void check_environment(const Options& options, const Reinforcement& told) {
+  if (told.environment.empty()) return;
+  const std::string flag = options.given_as("environment");
+  if (told.has_critic()) {
+    throw UsageError(tr("[train] {}: a critic judges the tokens of single answers", flag),
+                     tr("--rlhf_type grpo learns from conversations"));
+  }
+  if (told.parts > 1) {
+    throw UsageError(tr("[train] {} and {}: a conversation is drawn in one rollout", flag,
+                        options.given_as("partial_rollout_max_split")),
+                     tr("leave one of them out"));
+  }
+}
+
 }  // namespace
 
 void take_rewards(const Options& options, Reinforcement& told) {
+  take_environment(options, told);
   told.rewards = options.get_list("reward_funcs");
   told.reward_models = judges_from(options);
+  take_reward_of_environment(options, told);
   if (told.rewards.empty() && told.reward_models.empty()) {
     throw UsageError(tr("[train] nothing judges the answers: --reward_funcs names no reward"),
                      tr("--reward_funcs accuracy, \"program:COMMAND\" or --reward_model DIR; "
@@ -401,6 +447,9 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "temperature",
                                            "max_completion_length",
                                            "partial_rollout_max_split",
+                                           "environment",
+                                           "environment_timeout",
+                                           "max_turns",
                                            "reward_funcs",
                                            "reward_model",
                                            "reward_adapters",
@@ -472,6 +521,7 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
   take_rollout_size(options, told);
   told.max_new_tokens = options.get_int("max_completion_length");
   take_parts(options, told);
+  check_environment(options, told);
   take_sampling(options, told);
   told.masks_truncated = options.get_bool("overlong_filter");
   told.max_kl = options.get_float("max_kl");

@@ -87,11 +87,12 @@ infer::Request AnswerDrawer::request_to(const data::Sample& prompt) const {
   return request;
 }
 
-std::vector<DrawnAnswer> AnswerDrawer::drawn_once(const std::string& name,
-                                                  const std::vector<infer::Request>& requests) {
+/// As drawn_once(), inside of with_weights().
+std::vector<DrawnAnswer> AnswerDrawer::draw_some(const std::string& name,
+                                                 const std::vector<infer::Request>& requests) {
   const auto together = static_cast<size_t>(settings_.answers_together);
   std::vector<DrawnAnswer> answers;
-  const auto draw_some = [&](size_t begin) {
+  for (size_t begin = 0; begin < requests.size(); begin += together) {
     const size_t last = std::min(requests.size(), begin + together);
     const std::string of_some = fmt::format("{} {}", name, begin);
     std::vector<DrawnAnswer> some;
@@ -109,10 +110,66 @@ std::vector<DrawnAnswer> AnswerDrawer::drawn_once(const std::string& name,
       journal_.add(of_some, noted(some));
     }
     std::move(some.begin(), some.end(), std::back_inserter(answers));
+  }
+  return answers;
+}
+
+std::vector<DrawnAnswer> AnswerDrawer::drawn_once(const std::string& name,
+                                                  const std::vector<infer::Request>& requests) {
+  std::vector<DrawnAnswer> answers;
+  parts_.with_weights([&] { answers = draw_some(name, requests); });
+  return answers;
+}
+
+std::vector<DrawnAnswer> AnswerDrawer::talk(const PromptRound& round, int64_t first_prompt,
+                                            const std::vector<infer::Request>& requests) {
+  std::vector<TalkBegin> begins;
+  for (const infer::Request& request : requests) {
+    const int64_t index = std::ssize(begins), answers = settings_.told.answers;
+    const int64_t prompt = first_prompt + index / answers;
+    const std::string columns = parts_.prompts->columns(parts_.order(prompt));
+    begins.push_back(
+        {request, fmt::format("{}.{}", prompt, index % answers),
+         columns.empty() ? Json::object() : parse_json(columns, "columns of a prompt")});
+  }
+  const DrawTurn draw = [&](int64_t turn, const std::vector<infer::Request>& of_turn) {
+    return draw_some(fmt::format("answers {} turn {}", round.number, turn), of_turn);
   };
-  parts_.with_weights([&] {
-    for (size_t begin = 0; begin < requests.size(); begin += together) draw_some(begin);
-  });
+  const AskOnce ask = [&](int64_t turn, const std::function<Json()>& of_environment) {
+    const std::string name = fmt::format("environment {} turn {}", round.number, turn);
+    if (const Json* known = journal_.find(name)) return *known;
+    Json replies = asked_by_first(parts_.ranks->model(), of_environment);
+    if (!replies.is_null()) journal_.add(name, replies);
+    return replies;
+  };
+  std::vector<DrawnAnswer> answers;
+  // Ranks need not have as many turns as each other: weights are there for all of them.
+  parts_.with_weights([&] { answers = parts_.conversations->hold(begins, draw, ask); });
+  return answers;
+}
+
+std::vector<DrawnAnswer> AnswerDrawer::talk_likeliest(
+    const data::SampleSource& prompts, int64_t begin,
+    const std::vector<infer::Request>& requests) const {
+  std::vector<TalkBegin> begins;
+  for (const infer::Request& request : requests) {
+    const int64_t prompt = begin + std::ssize(begins);
+    const std::string columns = prompts.columns(prompt);
+    begins.push_back(
+        {request, fmt::format("held_out.{}", prompt),
+         columns.empty() ? Json::object() : parse_json(columns, "columns of a prompt")});
+  }
+  const DrawTurn draw = [&](int64_t, const std::vector<infer::Request>& of_turn) {
+    std::vector<DrawnAnswer> answers;
+    for (const infer::Answer& found : parts_.generate(of_turn))
+      answers.push_back(drawn_answer(found));
+    return answers;
+  };
+  const AskOnce ask = [&](int64_t, const std::function<Json()>& of_environment) {
+    return asked_by_first(parts_.ranks->model(), of_environment);
+  };
+  std::vector<DrawnAnswer> answers;
+  parts_.with_weights([&] { answers = parts_.conversations->hold(begins, draw, ask); });
   return answers;
 }
 
@@ -130,7 +187,9 @@ std::vector<DrawnAnswer> AnswerDrawer::draw_whole(const PromptRound& round) {
       requests.push_back(request);
     }
   }
-  std::vector<DrawnAnswer> answers = drawn_once(fmt::format("answers {}", round.number), requests);
+  std::vector<DrawnAnswer> answers =
+      parts_.conversations ? talk(round, begin, requests)
+                           : drawn_once(fmt::format("answers {}", round.number), requests);
   for (size_t i = 0; i < answers.size(); ++i) {
     const int64_t index = static_cast<int64_t>(i), prompt = begin + index / settings_.told.answers;
     answers[i].prompt = std::move(requests[i].prompt);
@@ -150,10 +209,14 @@ std::vector<DrawnAnswer> AnswerDrawer::likeliest(const data::SampleSource& promp
     requests.back().sampling.do_sample = false;
   }
   std::vector<DrawnAnswer> answers;
-  parts_.with_weights([&] {
-    for (const infer::Answer& found : parts_.generate(requests))
-      answers.push_back(drawn_answer(found));
-  });
+  if (parts_.conversations) {
+    answers = talk_likeliest(prompts, begin, requests);
+  } else {
+    parts_.with_weights([&] {
+      for (const infer::Answer& found : parts_.generate(requests))
+        answers.push_back(drawn_answer(found));
+    });
+  }
   for (size_t i = 0; i < answers.size(); ++i) {
     answers[i].prompt = requests[i].prompt;
     answers[i].place = begin + static_cast<int64_t>(i);

@@ -60,7 +60,13 @@ class AnswerDrawer {
   /// Answers of this rank, which its journal may have already; `name` is theirs there.
   std::vector<DrawnAnswer> drawn_once(const std::string& name,
                                       const std::vector<infer::Request>& requests);
+  std::vector<DrawnAnswer> draw_some(const std::string& name,
+                                     const std::vector<infer::Request>& requests);
   std::vector<DrawnAnswer> draw_whole(const PromptRound& round);
+  std::vector<DrawnAnswer> talk(const PromptRound& round, int64_t first_prompt,
+                                const std::vector<infer::Request>& requests);
+  std::vector<DrawnAnswer> talk_likeliest(const data::SampleSource& prompts, int64_t begin,
+                                          const std::vector<infer::Request>& requests) const;
   std::vector<DrawnAnswer> draw_in_parts(const PromptRound& round);
   int64_t longest_answer_to(int64_t prompt_tokens) const;
   infer::Request request_for_part(AnswerPool::Place place) const;

@@ -64,12 +64,7 @@ void AnswerJudge::find_scores(const std::vector<std::string>& columns,
   std::vector<eval::Completion> completions;
   for (size_t i = 0; i < answers.size(); ++i) {
     const DrawnAnswer& answer = answers[i];
-    eval::Completion completion;
-    completion.prompt = parts_.tokenizer->decode(answer.prompt);
-    completion.text = parts_.tokenizer->decode(answer.ids, /*skip_special=*/true);
-    completion.prompt_ids = answer.prompt;
-    completion.ids = answer.ids;
-    completion.is_ended = answer.is_ended;
+    eval::Completion completion = completion_of(answer, *parts_.tokenizer);
     const bool has_end =
         !answer.ids.empty() &&
         std::count(settings_.stop_ids.begin(), settings_.stop_ids.end(), answer.ids.back()) > 0;

@@ -16,6 +16,13 @@ std::vector<double> as_doubles(const std::vector<float>& numbers) {
   return {numbers.begin(), numbers.end()};
 }
 
+/// 1 for each token that the policy drew.
+std::vector<double> drawn_ones(const DrawnAnswer& answer) {
+  std::vector<double> ones;
+  for (size_t t = 0; t < answer.ids.size(); ++t) ones.push_back(answer.has_drawn(t) ? 1 : 0);
+  return ones;
+}
+
 /// Which answers were cut at the limit and are left out for it.
 struct CutAnswers {
   std::vector<bool> is_masked;
@@ -64,8 +71,10 @@ double take_distances(const std::vector<DrawnAnswer>& answers, double weight,
   double sum = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
     double distance = 0;
-    for (size_t t = 0; t < answers[i].ids.size(); ++t)
+    for (size_t t = 0; t < answers[i].ids.size(); ++t) {
+      if (!answers[i].has_drawn(t)) continue;
       distance += static_cast<double>(answers[i].old.at(t)) - answers[i].reference.at(t);
+    }
     sum += distance;
     if (rewards[i]) *rewards[i] -= weight * distance;
   }
@@ -101,7 +110,7 @@ LearntAnswers learnt_from(const settings::Reinforcement& told, int64_t samples_o
   if (told.has_critic()) return learnt_by_critic(told, cut, answers, rewards);
   LearntAnswers learnt;
   std::vector<int64_t> tokens;
-  for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
+  for (const DrawnAnswer& answer : answers) tokens.push_back(answer.num_drawn());
   RewardGroups groups{rewards, told.answers};
   if (told.reward_kl > 0)
     learnt.figures["kl"] = take_distances(answers, told.reward_kl, groups.rewards);
@@ -118,7 +127,7 @@ LearntAnswers learnt_from(const settings::Reinforcement& told, int64_t samples_o
     sample.token_columns[kAdvantageColumn].assign(sample.ids.size(), static_cast<float>(worth));
     if (is_worthless) sample.token_columns[kDistanceColumn].assign(sample.ids.size(), 0.0F);
     if (told.masks_truncated && told.loss.counts_cut)
-      set_column(answers[i], kCountColumn, std::vector<double>(answers[i].ids.size(), 1), sample);
+      set_column(answers[i], kCountColumn, drawn_ones(answers[i]), sample);
   }
   return learnt;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "base/json.h"
 #include "parallel/agree.h"
 #include "train/objectives/policy.h"
 
@@ -63,6 +64,11 @@ std::string packed(const std::vector<DrawnAnswer>& answers) {
     }
     for (const std::vector<float>* of_tokens : {&answer.old, &answer.reference, &answer.values})
       pack_all(bytes, *of_tokens);
+    pack_all(bytes, answer.is_drawn);
+    for (const int64_t number : {answer.turns, answer.last_turn}) pack(bytes, number);
+    pack(bytes, answer.of_environment.has_value());
+    pack(bytes, answer.of_environment.value_or(0));
+    pack_all(bytes, std::vector<char>(answer.talk.begin(), answer.talk.end()));
   }
   return bytes;
 }
@@ -84,11 +90,23 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
     }
     for (std::vector<float>* of_tokens : {&answer.old, &answer.reference, &answer.values})
       *of_tokens = from.take_all<float>();
+    answer.is_drawn = from.take_all<uint8_t>();
+    for (int64_t* number : {&answer.turns, &answer.last_turn}) *number = from.take<int64_t>();
+    const bool is_rewarded = from.take<bool>();
+    const auto reward = from.take<double>();
+    if (is_rewarded) answer.of_environment = reward;
+    const std::vector<char> talk = from.take_all<char>();
+    answer.talk.assign(talk.begin(), talk.end());
     answers.push_back(std::move(answer));
   }
 }
 
 }  // namespace
+
+int64_t DrawnAnswer::num_drawn() const {
+  if (is_drawn.empty()) return std::ssize(ids);
+  return std::count(is_drawn.begin(), is_drawn.end(), uint8_t{1});
+}
 
 DrawnAnswer drawn_answer(const infer::Answer& found) {
   DrawnAnswer answer;
@@ -97,6 +115,21 @@ DrawnAnswer drawn_answer(const infer::Answer& found) {
   answer.is_ended = has_stop_token || found.reason == infer::FinishReason::kStop;
   if (has_stop_token) answer.ids.push_back(*found.stopped_by);
   return answer;
+}
+
+eval::Completion completion_of(const DrawnAnswer& answer, const text::Tokenizer& tokenizer) {
+  eval::Completion completion;
+  const auto last = answer.ids.begin() + answer.last_turn;
+  completion.prompt_ids = answer.prompt;
+  completion.prompt_ids.insert(completion.prompt_ids.end(), answer.ids.begin(), last);
+  completion.ids.assign(last, answer.ids.end());
+  completion.prompt = tokenizer.decode(completion.prompt_ids);
+  completion.text = tokenizer.decode(completion.ids, /*skip_special=*/true);
+  completion.is_ended = answer.is_ended;
+  completion.of_environment = answer.of_environment;
+  if (!answer.talk.empty())
+    completion.messages = parse_json(answer.talk, "a conversation").at("messages");
+  return completion;
 }
 
 std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
@@ -133,7 +166,8 @@ data::Sample sample_of(const DrawnAnswer& answer, bool is_masked) {
   sample.labels = sample.ids;
   const size_t begin = answer.prompt.size();
   for (size_t i = 0; i < sample.labels.size(); ++i) {
-    if (i < begin || is_masked) sample.labels[i] = static_cast<int32_t>(kIgnoreLabel);
+    if (i < begin || is_masked || !answer.has_drawn(i - begin))
+      sample.labels[i] = static_cast<int32_t>(kIgnoreLabel);
   }
   if (!answer.old.empty())
     set_column(answer, kOldColumn, std::vector<double>(answer.old.begin(), answer.old.end()),

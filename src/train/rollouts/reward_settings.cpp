@@ -23,7 +23,14 @@ eval::RewardSettings reward_settings(const settings::Reinforcement& told) {
   return settings;
 }
 
+eval::EnvironmentSettings environment_settings(const settings::Reinforcement& told) {
+  return {.timeout_ms = std::llround(told.environment_timeout_s * 1000),
+          .reference_column = told.reference_column};
+}
+
 void require_rewards(const settings::Reinforcement& told) {
+  if (!told.environment.empty())
+    (void)eval::make_environment(told.environment, environment_settings(told));
   for (const std::string& name : told.rewards) (void)eval::make_reward(name, reward_settings(told));
 }
 

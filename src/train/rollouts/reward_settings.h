@@ -1,5 +1,6 @@
 // train/rollouts/reward_settings.h: what rewards are told, from what training is told.
 #pragma once
+#include "eval/environments/environment.h"
 #include "eval/rewards/reward.h"
 #include "settings/reinforcement.h"
 
@@ -7,7 +8,10 @@ namespace danlu::train {
 
 eval::RewardSettings reward_settings(const settings::Reinforcement& told);
 
-/// Before anything is read. Errors: UsageError, as make_reward's, for a reward that there is not.
+eval::EnvironmentSettings environment_settings(const settings::Reinforcement& told);
+
+/// Before anything is read. Errors: UsageError, as make_reward's and make_environment's, for a
+/// reward or an environment that there is not.
 void require_rewards(const settings::Reinforcement& told);
 
 }  // namespace danlu::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -33,7 +34,7 @@ void note_scores(const std::string& name, const std::vector<std::optional<double
 void note_lengths(const std::vector<DrawnAnswer>& answers, std::map<std::string, double>& figures) {
   double sum = 0, shortest = INFINITY, longest = 0, cut = 0;
   for (const DrawnAnswer& answer : answers) {
-    const auto length = static_cast<double>(answer.ids.size());
+    const auto length = static_cast<double>(answer.num_drawn());
     sum += length;
     shortest = std::min(shortest, length);
     longest = std::max(longest, length);
@@ -44,6 +45,17 @@ void note_lengths(const std::vector<DrawnAnswer>& answers, std::map<std::string,
   figures["completions/min_length"] = shortest;
   figures["completions/max_length"] = longest;
   figures["completions/clipped_ratio"] = cut / count;
+}
+
+/// How many answers a conversation with an environment has.
+void note_turns(const std::vector<DrawnAnswer>& answers, std::map<std::string, double>& figures) {
+  double turns = 0, most = 0;
+  for (const DrawnAnswer& answer : answers) {
+    turns += static_cast<double>(answer.turns);
+    most = std::max(most, static_cast<double>(answer.turns));
+  }
+  figures["num_turns/mean"] = turns / static_cast<double>(answers.size());
+  figures["num_turns/max"] = most;
 }
 
 /// A text on one line: its end, if it is long.
@@ -64,7 +76,21 @@ void RolloutReport::note_rules(const JudgedAnswers& judged,
     note_scores("rewards/" + parts_.rewards[rule]->name(), judged.scores[rule], figures);
 }
 
+void RolloutReport::warn_of_unread(const std::vector<DrawnAnswer>& answers) {
+  const bool is_given = std::any_of(answers.begin(), answers.end(), [](const DrawnAnswer& answer) {
+    return answer.of_environment.has_value();
+  });
+  const bool is_read =
+      std::any_of(parts_.rewards.begin(), parts_.rewards.end(),
+                  [](const auto& reward) { return reward->name() == "environment"; });
+  if (!is_given || is_read || std::exchange(has_warned_of_unread_, true)) return;
+  log::warning(
+      "[rollout] the environment gives rewards, and --reward_funcs does not name the reward "
+      "environment: they do not count");
+}
+
 std::map<std::string, double> RolloutReport::figures_of(const JudgedAnswers& judged) {
+  warn_of_unread(judged.answers);
   const settings::Reinforcement& told = settings_.told;
   const RewardSpread spread = spread_of({judged.rewards, told.answers});
   const bool is_any_judged = spread.unjudged < std::ssize(judged.rewards);
@@ -82,6 +108,7 @@ std::map<std::string, double> RolloutReport::figures_of(const JudgedAnswers& jud
   }
   note_rules(judged, figures);
   note_lengths(judged.answers, figures);
+  if (!told.environment.empty()) note_turns(judged.answers, figures);
   // With the distance in rewards these differ all the same.
   const bool compares =
       is_any_judged && !told.has_critic() && told.answers > 1 && told.reward_kl == 0;
@@ -100,6 +127,7 @@ std::map<std::string, double> RolloutReport::figures_of_held_out(
     const JudgedAnswers& judged) const {
   std::map<std::string, double> figures;
   note_lengths(judged.answers, figures);
+  if (!settings_.told.environment.empty()) note_turns(judged.answers, figures);
   note_rules(judged, figures);
   const RewardSpread spread = spread_of({judged.rewards, 1});
   if (spread.unjudged < std::ssize(judged.rewards)) figures["reward"] = spread.mean;
@@ -121,6 +149,12 @@ void RolloutReport::write(int64_t step, const JudgedAnswers& judged,
               {"completion", parts_.tokenizer->decode(answer.ids)},
               {"rewards", scores},
               {"reward", or_null(judged.rewards[i])}};
+    if (!answer.talk.empty()) {
+      const Json talk = parse_json(answer.talk, "a conversation");
+      line["messages"] = talk.at("messages");
+      line["num_turns"] = answer.turns;
+      if (!talk.at("info").empty()) line["info"] = talk.at("info");
+    }
     if (settings_.draws_in_parts() && !is_held_out) line["rollouts"] = answer.rollouts;
     if (is_held_out)
       line["held_out"] = true;

@@ -39,7 +39,10 @@ class RolloutReport {
 
   const RolloutParts& parts_;
   const RolloutSettings& settings_;
-  bool has_warned_of_equal_ = false, has_warned_of_samples_ = false;
+  /// Warns once where an environment gave rewards that are none of the rewards.
+  void warn_of_unread(const std::vector<DrawnAnswer>& answers);
+
+  bool has_warned_of_equal_ = false, has_warned_of_samples_ = false, has_warned_of_unread_ = false;
 };
 
 /// What there is to show of answers that several rollouts drew. waiting: prompts that are left to

@@ -15,6 +15,7 @@
 #include "settings/reinforcement.h"
 #include "text/tokenizer.h"
 #include "train/objectives/reference.h"
+#include "train/rollouts/conversations.h"
 #include "train/rollouts/critic.h"
 #include "train/rollouts/drawing_ranks.h"
 #include "train/rollouts/generator.h"
@@ -72,6 +73,8 @@ struct RolloutParts {
   /// nullptr: of a mesh whose ranks of one model stand on the tensor axis alone.
   std::shared_ptr<const DrawingRanks> ranks = {};
   WithWeights with_weights = {};  ///< empty: of the policy as it is
+  /// With what answers are talked on; nullptr: an answer is all there is.
+  std::shared_ptr<const Conversations> conversations = {};
 
   /// The prompt of this number in the order.
   data::Sample prompt(int64_t number) const { return prompts->get(order(number)); }

@@ -37,7 +37,7 @@ Announced announce(const BannerFacts& facts, const Ranks& ranks) {
   const uint64_t available = memory_of_a_rank(facts.config, ranks, facts.device);
   const settings::ObjectiveConfig& objective = facts.config.objective;
   const int64_t drawn =
-      objective.draws() ? facts.data.longest_prompt + objective.policy.max_new_tokens : 0;
+      objective.draws() ? facts.data.longest_prompt + objective.policy.longest_answer() : 0;
   const int64_t longest = std::max(facts.data.lengths.max, drawn);
   Announced run{facts.config, plan_request(facts.config, facts.model, longest, facts.device)};
   run.request.patches = facts.data.most_patches;

@@ -13,6 +13,7 @@
 #include "infer/end_ids.h"
 #include "settings/answers_at_a_time.h"
 #include "settings/model_source.h"
+#include "text/encoder_tools.h"
 #include "train/rollouts/judges.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
@@ -39,6 +40,21 @@ std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
   return model_reward(name, load_frozen(run, opened, source.adapter), *begun.state.model,
                       *begun.state.links,
                       tail_of_answers(run.text.encoder.get(), stop_ids_of(run)));
+}
+
+/// How answers are talked on with an environment.
+std::shared_ptr<const Conversations> conversations_of(const Prepared& run) {
+  const settings::Reinforcement& told = run.config.objective.policy;
+  const PreparedText& text = run.text;
+  Conversations::Parts parts{eval::make_environment(told.environment, environment_settings(told)),
+                             text.choice.required(),
+                             text.tokenizer,
+                             stop_ids_of(run),
+                             std::nullopt,
+                             run.source.config.max_positions};
+  parts.tool_format = text::tool_format_of_encoder(*parts.encoder, *text.tokenizer,
+                                                   text.choice.name, text.choice.templates_file);
+  return std::make_shared<const Conversations>(std::move(parts), told);
 }
 
 /// Checkpoints and evaluations that a line asks for in the midst of rollouts come after them.
@@ -138,6 +154,7 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
     parts.rewards.push_back(
         judge_at(run, begun, name_of_judge(told.reward_models, i), told.reward_models[i]));
   }
+  if (!told.environment.empty()) parts.conversations = conversations_of(run);
   RolloutSettings settings;
   settings.told = told;
   settings.batches = options;
