@@ -1,8 +1,11 @@
 #include "cli/absent_commands.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
+
+#include "base/lower_case.h"
 
 namespace danlu::cli {
 namespace {
@@ -82,6 +85,36 @@ const ForeignProgram* find_foreign_program(const std::string& name) {
       {"conda", {kSetUp, "doctor"}}};
   const auto found = known.find(std::filesystem::path(name).filename().string());
   return found == known.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+/// `-v INFO`: a level of another program's log. More than usual is what -v alone asks for.
+void take_log_level(std::vector<std::string>& words) {
+  const auto flag = std::find(words.begin(), words.end(), "-v");
+  if (flag == words.end() || flag + 1 == words.end()) return;
+  const std::string level = lower_case(*(flag + 1));
+  constexpr std::array kLevels = {"debug", "info", "warning", "error", "critical"};
+  if (std::find(kLevels.begin(), kLevels.end(), level) == kLevels.end()) return;
+  words.erase(level == "debug" ? flag + 1 : flag, flag + 2);
+}
+
+}  // namespace
+
+std::vector<std::string> eval_words(std::vector<std::string> words) {
+  take_log_level(words);
+  if (words.empty() || std::filesystem::exists(words.front())) return words;
+  const std::string first = words.front();
+  if (first == "validate") {
+    throw UsageError(tr("[eval] validate: what is wrong with a task is said before it is asked"),
+                     "danlu eval --model DIR --tasks NAMES --limit 1 --write_out");
+  }
+  if (first == "run" && words.size() > 1) words.erase(words.begin());
+  if (first != "ls") return words;
+  const bool names_kind = words.size() > 1 && !words[1].starts_with('-');
+  words.erase(words.begin(), words.begin() + (names_kind ? 2 : 1));
+  words.insert(words.begin(), {"--tasks", "list"});
+  return words;
 }
 
 const AbsentCommand* find_absent_command(const std::string& name) {

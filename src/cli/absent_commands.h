@@ -31,6 +31,10 @@ struct ForeignProgram {
 /// "python", "swift", "npu-smi", …, also with a path; nullptr for another name.
 const ForeignProgram* find_foreign_program(const std::string& name);
 
+/// The words behind `danlu eval`, of a line that may be lm-eval's: its commands run and ls, and
+/// what its -v names, are taken out or said as Danlu says them. Errors: UsageError for validate.
+std::vector<std::string> eval_words(std::vector<std::string> words);
+
 /// The last part of a path without `.py`.
 std::string command_of_script(const std::string& name);
 

@@ -367,7 +367,9 @@ int run(const std::vector<std::string>& words) {
   // Whoever started a job's processes has said it.
   if (command.name == "serve" && words[0] != command.name && !std::getenv("DANLU_JOB"))
     log::notice("danlu {}: it is called serve here, the same flags go to it", words[0]);
-  return run_words(command, words[0], {words.begin() + 1, words.end()});
+  std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (command.name == "eval") rest = eval_words(std::move(rest));
+  return run_words(command, words[0], std::move(rest));
 }
 
 /// A full disk shows only when buffered output is flushed; success may not be claimed before that.

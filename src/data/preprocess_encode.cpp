@@ -51,6 +51,34 @@ RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawR
   }
 }
 
+namespace {
+
+/// A conversation without a template is the text of its question and answer; as in ms-swift's pt,
+/// which leaves system messages out. False: it has no such text, and *event says why.
+bool write_plainly(Row* row, RowEvent* event) {
+  const auto* conversation = std::get_if<text::Conversation>(row);
+  if (!conversation) return true;
+  std::string all;
+  int64_t answers = 0;
+  for (const text::Message& message : conversation->messages) {
+    if (message.role == "system") continue;
+    if (!message.media.empty() || message.extra.contains("tool_calls") || message.role == "tool") {
+      event->reason = "pictures or calls, which plain texts have not";
+      return false;
+    }
+    if (message.role == "assistant") ++answers;
+    all += message.content;
+  }
+  if (answers > 1) {
+    event->reason = "several rounds, which plain texts have not";
+    return false;
+  }
+  *row = TextRow{{std::move(all)}};
+  return true;
+}
+
+}  // namespace
+
 RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
     : settings_(std::move(settings)), handler_(handler) {
   const RowFormat format = handler.format();
@@ -153,6 +181,7 @@ bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent*
 bool RowEncoder::append_sample(Row row, const Dataset& dataset, EncodedBatch* batch,
                                RowEvent* event) const {
   Pieces pieces;
+  if (settings_.label_form.without_template && !write_plainly(&row, event)) return false;
   if (auto* text_row = std::get_if<TextRow>(&row)) {
     settings_.tokenizer->encode_append(text_row->texts[0], true, pieces.ids);
     if (eod_ >= 0) pieces.ids.push_back(eod_);

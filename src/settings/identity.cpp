@@ -254,6 +254,11 @@ const std::vector<Row>& rows_of_run() {
          return f.config.objective.averages_micro_batches ? Json("micro_batches") : Json(nullptr);
        }},
       {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
+      {"texts_are_samples", kFixed,
+       [](F f) -> Json {
+         const bool are = f.config.task == Task::kPretrain && !f.config.data.uses_template;
+         return are ? Json(true) : Json(nullptr);
+       }},
       {"pictures", kFixed, [](F f) -> Json { return media_identity(f.config); }},
       {"shuffle", kFixed,
        [](F f) -> Json {

@@ -15,12 +15,19 @@ namespace {
 
 constexpr int64_t kDefaultGlobalBatch = 16;
 
-int64_t total_steps(const BatchConfig& batch, const RunPlan& plan) {
+/// What fills no micro-batch of all ranks is left out, and steps run on over the end of an epoch.
+bool leaves_rest_out(const TrainConfig& config, data::LastBatch last_batch) {
+  return last_batch == data::LastBatch::kWrap && config.data.runs_on && config.data.drops_last;
+}
+
+/// is_rounded_down: a step that the last epoch does not fill is not taken.
+int64_t total_steps(const BatchConfig& batch, const RunPlan& plan, bool is_rounded_down) {
   if (batch.max_steps > 0) return batch.max_steps;
   if (batch.train_samples > 0)
     return std::max<int64_t>(1, batch.train_samples / plan.global_batch_size);
   const double steps = batch.epochs * plan.steps_of_an_epoch;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-9)));
+  const double whole = is_rounded_down ? std::floor(steps + 1e-9) : std::ceil(steps - 1e-9);
+  return std::max<int64_t>(1, static_cast<int64_t>(whole));
 }
 
 /// `steps`, or fewer where max_epochs ends the run before.
@@ -158,14 +165,15 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.global_batch_size = samples_of_step(config.batch);
   plan.num_samples = num_samples;
   const int64_t together = config.batch.micro_batch_size * config.batch.ranks;
-  plan.steps_per_epoch =
-      data::steps_per_epoch(data::samples_of_epoch(num_samples, together, last_batch),
-                            plan.global_batch_size, last_batch);
+  const bool leaves_rest = leaves_rest_out(config, last_batch);
+  const int64_t used = data::samples_of_epoch(num_samples, together,
+                                              leaves_rest ? data::LastBatch::kDrop : last_batch);
+  plan.steps_per_epoch = data::steps_per_epoch(used, plan.global_batch_size, last_batch);
   plan.steps_of_an_epoch =
       last_batch == data::LastBatch::kWrap
-          ? static_cast<double>(num_samples) / static_cast<double>(plan.global_batch_size)
+          ? static_cast<double>(used) / static_cast<double>(plan.global_batch_size)
           : static_cast<double>(plan.steps_per_epoch);
-  const int64_t asked = total_steps(config.batch, plan);
+  const int64_t asked = total_steps(config.batch, plan, leaves_rest);
   plan.total_steps = at_most_epochs(config.batch, plan, asked);
   plan.batch_arithmetic =
       tr("{} × {} accumulation × {} = {} samples a step",

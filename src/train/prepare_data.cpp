@@ -121,6 +121,11 @@ data::GroupForm pairs_to_rank(const settings::RankingConfig& ranking, bool witho
   return form;
 }
 
+/// Whether texts stand one behind the other in rows of max_length, as in Megatron's data sets.
+bool fills_rows(const TrainConfig& config) {
+  return config.task == Task::kPretrain && config.data.uses_template;
+}
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
   spec.kind = kind_of_samples(config.objective);
@@ -158,7 +163,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   }
   if (config.data.reset_attention_mask && text.tokenizer && text.tokenizer->eos_id())
     spec.ends = data::SegmentEnds{*text.tokenizer->eos_id(), config.data.reset_position_ids};
-  if (config.task == Task::kSft) spec.split_text = config.data.megatron_split;
+  if (!fills_rows(config)) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;
   spec.strict = config.data.strict;
   spec.max_dropped_ratio = config.data.max_dropped_ratio;
@@ -207,6 +212,22 @@ void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& 
                used.empty() ? "" : " with template " + used, fmt::join(idle, ", "));
 }
 
+/// The part of each epoch's order that fills micro-batches of all ranks, one epoch behind the other.
+/// Errors: DataError where that is nothing.
+data::BatchStream::Order order_of_whole_micro_batches(
+    const TrainConfig& config, std::shared_ptr<const data::SampleOrder> order) {
+  const int64_t together = config.batch.micro_batch_size * config.batch.ranks;
+  const int64_t size = order->num_samples(), used = size - size % together;
+  if (used == 0 && size > 0) {
+    throw DataError(tr("[batch_stream] {} samples do not fill one micro-batch of all ranks, {}",
+                       size, together),
+                    tr("lower the batch size, or keep the incomplete last batch"));
+  }
+  return [order = std::move(order), size, used](int64_t index) {
+    return order->at(index / used * size + index % used);
+  };
+}
+
 PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   const data::SampleSpec spec = sample_spec(config, text);
   const data::TrainValSamples samples = data::open_or_build_samples(spec);
@@ -239,6 +260,8 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle, config.data.shuffles_once);
   prepared.order = [order](int64_t index) { return order->at(index); };
+  if (config.data.runs_on && config.data.drops_last)
+    prepared.order = order_of_whole_micro_batches(config, std::move(order));
   prepared.description = tr("{} training samples, {} held out",
                             format_count(static_cast<uint64_t>(samples.num_train_rows)),
                             format_count(static_cast<uint64_t>(samples.num_val_rows)));
@@ -476,9 +499,8 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
 
 PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
                           int64_t global_batch_size) {
-  PreparedData prepared = config.task == Task::kPretrain
-                              ? prepare_pretrain(config, text, global_batch_size)
-                              : prepare_sft(config, text);
+  PreparedData prepared = fills_rows(config) ? prepare_pretrain(config, text, global_batch_size)
+                                             : prepare_sft(config, text);
   if (!prepared.train || prepared.train->size() == 0)
     throw DataError(tr("[train] no usable training sample"));
   if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();

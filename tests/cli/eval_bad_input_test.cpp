@@ -225,6 +225,10 @@ TEST_F(EvalBadInput, FlagsThatSayNothing) {
     expect_refused({{"batch_size", size}}, 2, {"batch_size", "auto or a number"});
   for (const char* limit : {"0", "nan"}) expect_refused({{"limit", limit}}, 2, {"limit"});
   expect_refused({{"seed", "1,2"}}, 2, {"[--seed] one number or four, got 2"});
+  expect_refused({{"model", "-"}, {"model_args", "pretrained=x,enable_thinking=True"}}, 2,
+                 {"think_end_token is missing", "think_end_token=</think>"});
+  expect_refused({{"eval_generation_config", R"({"stream": true})"}}, 2,
+                 {"[--eval_generation_config] unknown key 'stream'"});
   expect_refused({{"fewshot_as_multiturn", "true"}}, 2, {"--fewshot_as_multiturn"});
 }
 

@@ -187,6 +187,55 @@ TEST_F(Eval, ATemplateIsAppliedByItsName) {
   EXPECT_EQ(samples_of("talk", {{"apply_chat_template", "alpaca"}}), named);
 }
 
+// lm-eval: split(think_end_token)[-1].lstrip(), of whatever was answered.
+TEST_F(Eval, WhatStandsBeforeTheEndOfThoughtsIsNoAnswer) {
+  const auto whole = samples_of("talk", {});
+  const std::string answer = whole[0].at("resps")[0][0];
+  const auto end = std::find_if(answer.begin() + static_cast<std::ptrdiff_t>(answer.size() / 3),
+                                answer.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  ASSERT_NE(end, answer.end()) << answer;
+  const auto cut = samples_of("talk", {{"model_args", std::string("think_end_token=") + *end}});
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const std::string all = whole[i].at("resps")[0][0];
+    const size_t last = all.rfind(*end);
+    const std::string rest = last == all.npos ? all : all.substr(last + 1);
+    const size_t begin = rest.find_first_not_of(" \t\n\r\f\v");
+    EXPECT_EQ(cut[i].at("resps")[0][0], begin == rest.npos ? "" : rest.substr(begin)) << all;
+  }
+}
+
+TEST_F(Eval, ABackendOfMsSwiftsAsksInTalks) {
+  const auto talk = samples_of("talk", {{"eval_backend", "Native"}, {"temperature", "0.5"}});
+  EXPECT_EQ(argument_of(talk[0], "arg_0"),
+            "<|im_start|>user\nfox 0 jumps?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(talk[0].at("arguments").at("gen_args_0").at("arg_1").at("temperature"), 0.5);
+  const auto plain = samples_of(
+      "talk", {{"eval_backend", "Native"},
+               {"no_chat_template", "true"},
+               {"eval_generation_config", R"({"max_new_tokens": 5, "temperature": 0})"}});
+  EXPECT_EQ(argument_of(plain[0], "arg_0"), "fox 0 jumps?");
+  EXPECT_EQ(plain[0].at("arguments").at("gen_args_0").at("arg_1").at("max_gen_toks"), 5);
+  const ProgramResult said = examine({{"eval_backend", "Native"}, {"tasks", "talk"}});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.err, HasSubstr("--eval_backend: questions are put into the model's template"));
+  EXPECT_THAT(results_in("out").at("differences").at("talk").dump(), HasSubstr("EvalScope"));
+}
+
+TEST_F(Eval, TheWordsOfLmEvalsLineMayStay) {
+  const ProgramResult list = run({"eval", "ls", "tasks"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("gsm8k"));
+  std::vector<std::string> line = words_of({{"seed", "0,None,8,52"}, {"limit", "1"}});
+  line.insert(line.begin() + 1, "run");
+  line.insert(line.end(), {"-v", "INFO", "--trackio_args", "project=p"});
+  const ProgramResult asked = run(line);
+  ASSERT_EQ(asked.exit_code, 0) << asked.err;
+  const json config = results_in("out").at("config");
+  EXPECT_EQ(config.at("numpy_seed"), 1234);
+  EXPECT_EQ(config.at("fewshot_seed"), 52);
+  EXPECT_EQ(run({"eval", "validate", "--tasks", "foxes"}).exit_code, 2);
+}
+
 TEST_F(Eval, AFileMayHoldMapsOfArguments) {
   const auto typed =
       samples_of("talk", {{"gen_kwargs", R"({"until": ["}", "a, b"], "max_gen_toks": 5})"},

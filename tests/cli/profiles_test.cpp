@@ -158,6 +158,54 @@ TEST_F(Profiles, SamplesOfSwift3AreAsLongAsTheWindow) {
   EXPECT_THAT(of_wide("swift24"), HasSubstr("limit 2048"));
 }
 
+/// ms-swift's pt is its sft without a template: each text is a sample, also a row of one answer,
+/// and a question with its answer.
+TEST_F(Profiles, TextsOfMsSwiftsPtAreSamples) {
+  std::string lone, asked, plain;
+  for (const char* text : {"hello fox", "the dog", "brown"}) {
+    const std::string word = text;
+    lone += R"({"messages":[{"role":"assistant","content":")" + word + "\"}]}\n";
+    asked += R"({"query":")" + word.substr(0, 2) + R"(","response":")" + word.substr(2) + "\"}\n";
+    plain += R"({"text":")" + word + "\"}\n";
+  }
+  const auto samples = [&](const std::string& name, const std::string& rows) {
+    const ProgramResult result =
+        run({"pt", "--train_type", "full", "--model", good("model").string(), "--dataset",
+             write(name + ".jsonl", rows).string(), "--write_samples", name});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("3 training samples, 0 held out"));
+    EXPECT_THAT(result.err, HasSubstr("each text is a sample, as in swift3"));
+    return content_of((*this) / (name + "/train/rows.jsonl"));
+  };
+  const std::string of_plain = samples("plain", plain);
+  EXPECT_EQ(samples("lone", lone), of_plain);
+  EXPECT_EQ(samples("asked", asked), of_plain);
+  const ProgramResult rounds = run(
+      {"pt", "--train_type", "full", "--model", good("model").string(), "--dataset",
+       write("rounds.jsonl", R"({"messages":[{"role":"user","content":"a"},{"role":"assistant",)"
+                             R"("content":"b"},{"role":"user","content":"c"},)"
+                             R"({"role":"assistant","content":"d"}]})")
+           .string(),
+       "--dry_run"});
+  EXPECT_NE(rounds.exit_code, 0);
+  EXPECT_THAT(rounds.err, HasSubstr("several rounds, which plain texts have not"));
+}
+
+/// 10 rows in micro-batches of 3: 9 of each epoch, other ones in each.
+TEST_F(Profiles, MegatronSwiftLeavesOutWhatFillsNoMicroBatch) {
+  std::string rows;
+  for (int i = 0; i < 10; ++i)
+    rows += R"({"query":"q","response":"a)" + std::to_string(i) + "\"}\n";
+  const ProgramResult result =
+      run({"sft", "--train_type", "full", "--recompute_granularity", "selective", "--model",
+           good("model").string(), "--dataset", write("rows.jsonl", rows).string(),
+           "--micro_batch_size", "3", "--global_batch_size", "6", "--num_train_epochs", "3",
+           "--max_steps", "50", "--dry_run"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("of each epoch 1 samples are left out, as in megatron-swift"));
+  EXPECT_THAT(result.err, HasSubstr("4 steps")) << "27 samples, 6 to a step";
+}
+
 TEST_F(Profiles, MindSpeedsTuneAndPretrainLines) {
   const std::vector<std::string> script = {"--tensor-model-parallel-size",
                                            "1",

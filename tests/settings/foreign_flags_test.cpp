@@ -212,4 +212,26 @@ TEST_F(TrainOptions, ARunNameIsTensorBoardsFolder) {
   EXPECT_EQ(with("sft", {"--run_name", "/tmp/x"}).output.run_name, "_tmp_x");
 }
 
+// ms-swift's flags at the values that they have there where nothing is said.
+TEST_F(TrainOptions, FlagsOfMsSwiftAtTheirDefaultsAreTaken) {
+  const auto taken = [&](const char* flag, const char* value) {
+    return refusal("sft", {"--train_type", "full", flag, value});
+  };
+  const std::vector<std::vector<const char*>> flags = {
+      {"--stopping_strategy", "first_exhausted", "all_exhausted"},
+      {"--val_dataset_shuffle", "false", "true"},
+      {"--disable_auto_column_mapping", "false", "true"},
+      {"--download_mode", "reuse_dataset_if_exists", "force_redownload"},
+      {"--data_sharding", "false", "true"},
+      {"--packing_strategy", "binpack", "sequential"},
+      {"--callbacks", "early_stop", "mine"},
+      {"--eval_metric", "acc", "nlg"},
+      {"--early_stopping_threshold", "0.0", "0.1"}};
+  for (const auto& flag : flags) {
+    EXPECT_EQ(taken(flag[0], flag[1]), "(accepted)") << flag[0];
+    EXPECT_THAT(taken(flag[0], flag[2]), HasSubstr(flag[0])) << flag[2];
+  }
+  EXPECT_EQ(taken("--eval_limit", "10"), "(accepted)");
+}
+
 }  // namespace danlu::settings::options_test

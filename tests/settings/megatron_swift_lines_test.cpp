@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "option_lines.h"
+#include "settings/run_plan.h"
 
 namespace danlu::settings::options_test {
 namespace {
@@ -127,12 +128,72 @@ TEST_F(TrainOptions, PacksAreSamplesWhereMsSwiftAndLlamaFactoryCountThem) {
   EXPECT_THAT(notices("sft", {"--train_type", "full", "--packing", "true"}),
               AllOf(HasSubstr("--packing: packs of"), HasSubstr("count as samples, as in swift3"),
                     HasSubstr("--pack_sequences false leaves each row a sample")));
-  EXPECT_FALSE(with("pretrain", {"--train_type", "full", "--packing", "true"}).data.pack_sequences)
+  const Line pt = {"--train_type", "full", "--packing", "true"};
+  EXPECT_TRUE(with("pretrain", pt).data.pack_sequences) << "texts are samples";
+  EXPECT_FALSE(with("pretrain", {"--packing", "true"}).data.pack_sequences)
       << "windows are full as they are";
   EXPECT_FALSE(
       with("rlhf", {"--rlhf_type", "grpo", "--reward_funcs", "accuracy", "--packing", "true"})
           .data.pack_sequences)
       << "prompts are answered one by one";
+}
+
+// megatron_args.py, init_iters: epochs decide where both are given, but of a stream.
+TEST_F(TrainOptions, MegatronSwiftsEpochsOutweighItsIterations) {
+  const Line both = {"--train_iters", "50", "--num_train_epochs", "2"};
+  const Line swift = {"--tensor_model_parallel_size", "1", "--save_safetensors", "true"};
+  const auto steps = [&](const Line& line) {
+    return plan_run(with("sft", line), 100, data::LastBatch::kWrap).total_steps;
+  };
+  EXPECT_EQ(steps(swift + both), 12) << "200 samples, 16 to a step";
+  EXPECT_EQ(steps(swift + both + Line{"--streaming", "true"}), 50);
+  EXPECT_EQ(steps(swift + Line{"--train_iters", "50"}), 50);
+  EXPECT_EQ(steps(both), 50) << "Danlu's own line";
+  EXPECT_EQ(steps(Line{"--tensor_model_parallel_size", "1"} + both), 50) << "MindSpeed-LLM's";
+  EXPECT_THAT(notices("sft", swift + both),
+              HasSubstr("--train_iters has no effect with --num_train_epochs"));
+}
+
+// init_iters again: epochs of whole micro-batches of all ranks, of which steps are made.
+TEST_F(TrainOptions, MegatronSwiftsStepsRunOnOverWholeMicroBatches) {
+  const Line swift = {"--tensor_model_parallel_size", "1", "--save_safetensors", "true"};
+  const auto steps = [&](const Line& line, int64_t samples) {
+    return plan_run(with("sft", swift + line), samples, data::LastBatch::kWrap).total_steps;
+  };
+  EXPECT_TRUE(with("sft", swift).data.runs_on);
+  EXPECT_TRUE(with("sft", swift).data.drops_last);
+  EXPECT_EQ(steps({"--num_train_epochs", "3"}, 100), 18);
+  EXPECT_EQ(steps({"--num_train_epochs", "3"}, 17), 3);
+  // 102 rows in micro-batches of 8 are 96, and 3·96 fill 18 steps; 3·102 would fill 19.
+  EXPECT_EQ(
+      steps({"--num_train_epochs", "3", "--micro_batch_size", "8", "--global_batch_size", "16"},
+            102),
+      18);
+  const DataConfig told = with("sft", swift + Line{"--dataloader_drop_last", "false"}).data;
+  EXPECT_FALSE(told.runs_on || told.drops_last);
+  EXPECT_TRUE(with("rlhf", swift + Line{"--rlhf_type", "dpo"}).data.runs_on);
+  EXPECT_FALSE(with("sft", {"--train_type", "full"}).data.runs_on);
+}
+
+TEST_F(TrainOptions, TextsOfMsSwiftsPtAreSamples) {
+  const Line megatron = {"--tensor_model_parallel_size", "1", "--save_safetensors", "true"};
+  for (const Line& mark : {Line{"--train_type", "full"}, Line{"--sft_type", "full"}, megatron})
+    EXPECT_FALSE(with("pretrain", mark).data.uses_template) << mark[0];
+  EXPECT_TRUE(with("pretrain", megatron).data.runs_on);
+  for (const Line& mark :
+       {Line{}, Line{"--profile", "llamafactory"}, Line{"--tensor_model_parallel_size", "1"}})
+    EXPECT_TRUE(with("pretrain", mark).data.uses_template);
+  // Files of tokens are Megatron's, whoever's line it is.
+  std::ofstream(directory_ / "tokens.idx");
+  EXPECT_TRUE(parse("pretrain", {"--train_type", "full", "--model", (directory_ / "model").string(),
+                                 "--dataset", (directory_ / "tokens").string()})
+                  .data.uses_template);
+  EXPECT_THAT(notices("pretrain", {"--train_type", "full", "--system", "s"}),
+              AllOf(HasSubstr("each text is a sample, as in swift3"),
+                    HasSubstr("--system has no effect in pretrain")));
+  EXPECT_EQ(
+      with("pretrain", {"--train_type", "full", "--split_dataset_ratio", "5"}).data.validation_rows,
+      5);
 }
 
 TEST_F(TrainOptions, TheTrainersConstantRateHasNoWarmUp) {

@@ -14,7 +14,7 @@ std::vector<OptionSpec> benchmark_options() {
       {.name = "tasks",
        .type = OptionType::kList,
        .help = "benchmarks, groups or subjects, a pattern (mmlu_*) too; `list` shows all",
-       .aliases = {"task", "eval_dataset"},
+       .aliases = {"task", "eval_dataset", "t"},
        .group = group},
       {.name = "data_dir",
        .help =
@@ -29,7 +29,8 @@ std::vector<OptionSpec> benchmark_options() {
                    "mindspeed-cot", "opencompass"},
        .group = group},
       {.name = "eval_backend",
-       .help = "ms-swift's: OpenCompass means --style opencompass, Native the default",
+       .help = "ms-swift's: OpenCompass means --style opencompass, Native the default; either asks "
+               "by the model's template, examples as turns",
        .choices = {"Native", "OpenCompass"},
        .group = group},
       {.name = "alternative_prompt",
@@ -124,10 +125,30 @@ std::vector<OptionSpec> answer_options() {
        .aliases = {"max_gen_toks", "max_completion_length", "response_length"},
        .range = at_least(1).up_to(1 << 24),
        .group = group},
+      {.name = "temperature",
+       .type = OptionType::kFloat,
+       .help = "the same as --gen_kwargs temperature=T, above 0 answers are drawn",
+       .range = at_least(0),
+       .group = group},
+      {.name = "top_p",
+       .type = OptionType::kFloat,
+       .help = "the same as --gen_kwargs top_p=P",
+       .group = group},
+      {.name = "top_k",
+       .type = OptionType::kInt,
+       .help = "the same as --gen_kwargs top_k=N, -1 for all",
+       .group = group},
+      {.name = "eval_generation_config",
+       .type = OptionType::kList,
+       .help = "ms-swift's name of --gen_kwargs",
+       .group = group,
+       .takes_map = true},
       {.name = "seed",
        .type = OptionType::kList,
        .default_text = "0,1234,1234,1234",
-       .help = "one for all, or as lm-eval's four; the third draws answers, the fourth examples",
+       .help =
+           "one for all, or as lm-eval's four; the third draws answers, the fourth examples; None "
+           "leaves one as it is",
        .group = group},
       {.name = "allow_code_execution",
        .type = OptionType::kBool,
@@ -148,8 +169,9 @@ std::vector<OptionSpec> examination_options() {
   return {
       {.name = "model_args",
        .type = OptionType::kList,
-       .help = "as lm-eval takes it: pretrained=DIR, peft=DIR, tokenizer=DIR, dtype=bfloat16, "
-               "max_length=N, add_bos_token=true, JSON, or a map in a file",
+       .help =
+           "as lm-eval takes it: pretrained=DIR, peft=DIR, tokenizer=DIR, dtype=bfloat16, "
+           "max_length=N, add_bos_token=true, think_end_token=</think>, JSON, or a map in a file",
        .aliases = {"a"},
        .group = "Model",
        .takes_map = true},
@@ -207,15 +229,13 @@ std::vector<OptionSpec> foreign_eval_options() {
       "what shapes answers is in --gen_kwargs: do_sample, temperature, top_p, top_k, num_beams";
   return {
       ignored({"verbosity", "cache_requests", "hf_hub_log_args", "wandb_args", "wandb_config_args",
-               "metadata"},
+               "trackio_args", "metadata"},
               "there is one log, and answers of a run that was broken off are kept by themselves"),
       ignored_switch({"show_config", "check_integrity", "broadcast"},
                      "the results say how they were made"),
       ignored_switch({"origin_postprocess"},
                      "answers are read without looking at the right one; the results list it"),
       ignored_switch({"greedy"}, "answers are the likeliest unless --gen_kwargs says otherwise"),
-      ignored({"top_p", "top_k", "temperature"},
-              "answers are the likeliest unless --gen_kwargs says otherwise"),
       unavailable({"do_sample"}, "answers are the likeliest unless --gen_kwargs says otherwise", {},
                   "--gen_kwargs do_sample=true"),
       unavailable({"num_beams", "eval_num_beams"},
@@ -231,9 +251,11 @@ std::vector<OptionSpec> foreign_eval_options() {
       unavailable({"add_bos_token"},
                   "special tokens follow from the tokenizer's files and the template", {"none"},
                   "--model_args add_bos_token=true"),
-      unavailable({"samples"}, "--limit takes the first rows of each task"),
+      unavailable({"samples", "E"}, "--limit takes the first rows of each task"),
       unavailable({"eval_url"}, "models are examined here, not asked over a network", {},
                   tr("--model DIR names the model that answers there")),
+      ignored_switch({"local_dataset"}, "--data_dir names the benchmark's files"),
+      unavailable({"extra_eval_args"}, "a benchmark is asked as --style has it", {"{}"}),
       ignored({"eval_num_proc"}, "texts go through the model together"),
       unavailable({"eval_dataset_args"}, "a benchmark is asked as --style has it", {},
                   tr("--num_fewshot says how many examples, --tasks may name single subjects")),
@@ -245,6 +267,7 @@ std::vector<OptionSpec> examined_model_options() {
   std::vector<OptionSpec> model = model_options();
   for (OptionSpec& spec : model) {
     if (spec.name == "system") spec.aliases.push_back("system_instruction");
+    if (spec.name == "model") spec.aliases.push_back("M");
   }
   return model;
 }
@@ -258,7 +281,7 @@ OptionTable eval_options() {
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // lm-eval's is a path, not a switch.
   for (OptionSpec& spec : foreign) std::erase(spec.aliases, "use_cache");
-  foreign.push_back(ignored({"use_cache"},
+  foreign.push_back(ignored({"use_cache", "c"},
                             "answers of a run that was broken off are kept by "
                             "themselves"));
   OptionTable table(

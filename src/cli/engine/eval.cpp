@@ -64,8 +64,7 @@ EvalModelSettings model_settings(const Options& options, const ModelArguments& a
     settings.likelihood.batch_size = settings.generation_batch = 1;
     settings.likelihood.share_prefixes = false;
   }
-  const std::vector<int64_t> seeds = options.get_int_list("seed");
-  settings.seed = static_cast<uint64_t>(seeds.size() == 1 ? seeds[0] : seeds.at(2));
+  settings.seed = static_cast<uint64_t>(seeds_of(options).at(2));
   settings.media_folder = options.get_string_or("data_dir", "");
   settings.encoder.window = config.max_positions;
   if (arguments.max_length) {
@@ -85,6 +84,8 @@ EvalModelSettings model_settings(const Options& options, const ModelArguments& a
     settings.encoder.prefix_id = static_cast<text::TokenId>(*arguments.prefix_token_id);
   }
   settings.applies_template = plan.prompts.apply_chat_template;
+  settings.think_end = arguments.think_end;
+  settings.think_end_id = arguments.think_end_id;
   return settings;
 }
 
@@ -198,11 +199,10 @@ Json config_of(const Options& options, const EvalPlan& plan, const InferenceMode
                  {"device", device::name_of(loaded.model->device())},
                  {"deterministic", options.get_bool("deterministic")},
                  {"limit", plan.prompts.limit ? Json(*plan.prompts.limit) : Json()},
-                 {"gen_kwargs", joined_text(options.get_list("gen_kwargs"))}};
-  const std::vector<int64_t> seeds = options.get_int_list("seed");
+                 {"gen_kwargs", plan.generation.text()}};
+  const std::vector<int64_t> seeds = seeds_of(options);
   const char* const names[] = {"random_seed", "numpy_seed", "torch_seed", "fewshot_seed"};
-  for (size_t i = 0; i < std::size(names); ++i)
-    config[names[i]] = seeds.size() == 1 ? seeds[0] : seeds.at(i);
+  for (size_t i = 0; i < std::size(names); ++i) config[names[i]] = seeds.at(i);
   return config;
 }
 

@@ -106,6 +106,13 @@ Options with_model_arg(const Options& options, const std::string& key, const std
     rest->max_length = whole_number_of(origin, text, 1);
   } else if (key == "prefix_token_id") {
     rest->prefix_token_id = whole_number_of(origin, text, 0);
+  } else if (key == "think_end_token") {
+    const bool is_id = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+    if (is_id) {
+      rest->think_end_id = whole_number_of(origin, text, 0);
+    } else {
+      rest->think_end = text;
+    }
   } else if (key == "add_bos_token") {
     rest->add_bos_token = switch_of(origin, text);
   } else if (key == "autogptq" || key == "delta") {
@@ -116,13 +123,45 @@ Options with_model_arg(const Options& options, const std::string& key, const std
   } else {
     refuse_key(kModelArgs, key,
                {"pretrained", "peft", "tokenizer", "dtype", "device", "batch_size", "max_length",
-                "prefix_token_id", "add_bos_token", "enable_thinking", "chat_template_args",
-                "load_in_4bit", "load_in_8bit"});
+                "prefix_token_id", "add_bos_token", "enable_thinking", "think_end_token",
+                "chat_template_args", "load_in_4bit", "load_in_8bit"});
   }
   return options;
 }
 
+/// As lm-eval: numbers of the thoughts are none of the answer's.
+void require_end_of_thoughts(const std::vector<std::pair<std::string, std::string>>& pairs,
+                             const ModelArguments& arguments) {
+  if (!arguments.think_end.empty() || arguments.think_end_id) return;
+  for (const auto& [key, text] : pairs) {
+    if (key != "enable_thinking" || !option_text::parse_bool(text).value_or(false)) continue;
+    throw UsageError(tr("[{} enable_thinking] think_end_token is missing: without it thoughts are "
+                        "scored with the answer",
+                        kModelArgs),
+                     "think_end_token=</think>");
+  }
+}
+
 }  // namespace
+
+std::vector<int64_t> seeds_of(const Options& options) {
+  static const std::vector<int64_t> usual = {0, 1234, 1234, 1234};
+  const std::vector<std::string> given = options.get_list("seed");
+  const std::string flag = options.given_as("seed");
+  if (given.size() != 1 && given.size() != 3 && given.size() != 4)
+    throw UsageError(tr("[--seed] one number or four, got {}", given.size()));
+  std::vector<int64_t> seeds = usual;
+  for (size_t i = 0; i < usual.size(); ++i) {
+    if (given.size() > 1 && i >= given.size()) break;
+    const std::string& text = given.size() == 1 ? given[0] : given[i];
+    if (lower_case(text) == "none") {
+      log::notice("{} None: {}, as where it is not given", flag, usual[i]);
+      continue;
+    }
+    seeds[i] = whole_number_of(flag, text, 0);
+  }
+  return seeds;
+}
 
 std::vector<std::pair<std::string, std::string>> key_values(
     const std::vector<std::string>& elements, const std::string& flag) {
@@ -166,6 +205,7 @@ Options with_model_args(const Options& options, ModelArguments* rest) {
                      tr("--model hf --model_args pretrained=DIR, or --model DIR alone"));
   }
   for (const auto& [key, value] : pairs) result = with_model_arg(result, key, value, rest);
+  require_end_of_thoughts(pairs, *rest);
   if (is_kind && !elements.empty() && !names_model)
     throw UsageError(tr("[{}] no model is named: pretrained=DIR is missing", kModelArgs));
   return result;
@@ -188,18 +228,49 @@ Options with_named_template(const Options& options) {
   return options.with("prompt_type", named, flag).with("apply_chat_template", "true", flag);
 }
 
+void GenerationOverrides::add(const std::string& flag, const std::vector<std::string>& elements) {
+  for (const auto& [key, text] : key_values(elements, flag)) values_.push_back({flag, key, text});
+}
+
+void GenerationOverrides::add_flags_of_swift(const Options& options) {
+  const bool is_mindspeed = options.get_string("style").starts_with("mindspeed");
+  for (const char* key : {"temperature", "top_p", "top_k"}) {
+    if (!options.has_value(key)) continue;
+    if (is_mindspeed) {
+      log::notice("{} has no effect here: in the style mindspeed answers are the likeliest",
+                  options.given_as(key));
+      continue;
+    }
+    const std::string text = options.get_string(key);
+    values_.push_back({options.given_as(key), key, text == "-1" ? "0" : text});
+  }
+  if (options.has_value("eval_generation_config"))
+    add(options.given_as("eval_generation_config"), options.get_list("eval_generation_config"));
+}
+
 GenerationOverrides::GenerationOverrides(const Options& options) {
-  values_ = key_values(options.get_list("gen_kwargs"), "--gen_kwargs");
+  add_flags_of_swift(options);
+  add("--gen_kwargs", options.get_list("gen_kwargs"));
   if (options.has_value("max_new_tokens"))
-    values_.emplace_back("max_gen_toks", std::to_string(options.get_int("max_new_tokens")));
+    values_.push_back(
+        {"--max_new_tokens", "max_gen_toks", std::to_string(options.get_int("max_new_tokens"))});
   eval::GenerationRules scratch;
   apply(scratch);  // what is wrong is said before anything is loaded
 }
 
+std::string GenerationOverrides::text() const {
+  std::string all;
+  for (const Value& value : values_) {
+    if (value.flag == "--max_new_tokens") continue;
+    all += (all.empty() ? "" : ",") + value.key + "=" + value.text;
+  }
+  return all;
+}
+
 void GenerationOverrides::apply(eval::GenerationRules& rules) const {
   bool says_temperature = false;
-  for (const auto& [key, text] : values_) {
-    const std::string where = "--gen_kwargs " + key;
+  for (const auto& [flag, key, text] : values_) {
+    const std::string where = flag == "--" + key ? flag : flag + " " + key;
     if (key == "max_gen_toks" || key == "max_new_tokens" || key == "max_tokens") {
       rules.max_tokens = whole_number_of(where, text, 1);
     } else if (key == "temperature") {
@@ -222,10 +293,10 @@ void GenerationOverrides::apply(eval::GenerationRules& rules) const {
     } else if (key == "do_sample") {
       rules.do_sample = switch_of(where, text);
       rules.says_sampling = true;
-    } else if (key == "until") {
+    } else if (key == "until" || key == "stop") {
       rules.until = texts_of(where, text);
     } else {
-      refuse_key("--gen_kwargs", key,
+      refuse_key(flag, key,
                  {"max_gen_toks", "temperature", "top_p", "top_k", "num_beams",
                   "repetition_penalty", "do_sample", "until"});
     }

@@ -20,7 +20,15 @@ std::vector<std::pair<std::string, std::string>> key_values(
 struct ModelArguments {
   std::optional<int64_t> max_length, prefix_token_id;
   std::optional<bool> add_bos_token;
+  /// What ends a model's thoughts, as text or as the id of a token: what stands before is no
+  /// answer.
+  std::string think_end = {};
+  std::optional<int64_t> think_end_id = {};
 };
+
+/// The one number of --seed, or lm-eval's three or four, always four: of random, numpy, torch and
+/// the examples. "None" is the default at its place. Errors: UsageError.
+std::vector<int64_t> seeds_of(const Options& options);
 
 /// `options` with what --model hf --model_args pretrained=DIR,… means by Danlu's own options.
 /// Errors: UsageError for an unknown key (with the nearest one), for what is not in this version,
@@ -31,7 +39,8 @@ Options with_model_args(const Options& options, ModelArguments* rest);
 /// Errors: UsageError for two templates, or a directory in its place.
 Options with_named_template(const Options& options);
 
-/// How --gen_kwargs and --max_new_tokens change a benchmark's own rules.
+/// How --gen_kwargs, --max_new_tokens and ms-swift's flags of generation change a benchmark's own
+/// rules.
 class GenerationOverrides {
  public:
   /// Errors: UsageError as key_values, and for a key or value that is none.
@@ -39,8 +48,16 @@ class GenerationOverrides {
   void apply(eval::GenerationRules& rules) const;
   bool empty() const { return values_.empty(); }
 
+  /// "key=value,key=value", without --max_new_tokens.
+  std::string text() const;
+
  private:
-  std::vector<std::pair<std::string, std::string>> values_;
+  struct Value {
+    std::string flag, key, text;
+  };
+  void add(const std::string& flag, const std::vector<std::string>& elements);
+  void add_flags_of_swift(const Options& options);
+  std::vector<Value> values_;
 };
 
 }  // namespace danlu::cli

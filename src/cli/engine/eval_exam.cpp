@@ -46,14 +46,6 @@ std::optional<std::string> system_of(const Options& options) {
   return settings::system_message_from(options);
 }
 
-/// The one number, or the last of lm-eval's four.
-int64_t shots_seed(const Options& options) {
-  const std::vector<int64_t> seeds = options.get_int_list("seed");
-  if (seeds.size() == 1) return seeds[0];
-  if (seeds.size() == 4) return seeds[3];
-  throw UsageError(tr("[--seed] one number or four, got {}", seeds.size()));
-}
-
 bool applies_template(const Options& options) {
   if (options.get_bool_or("no_chat_template", false)) return false;
   if (options.has_value("apply_chat_template"))
@@ -65,7 +57,7 @@ eval::PromptSettings prompts_of(const Options& options) {
   eval::PromptSettings prompts;
   if (options.has_value("num_fewshot")) prompts.num_fewshot = options.get_int("num_fewshot");
   if (options.has_value("limit")) prompts.limit = options.get_float("limit");
-  prompts.seed = shots_seed(options);
+  prompts.seed = seeds_of(options).back();
   prompts.apply_chat_template = applies_template(options);
   if (options.has_value("fewshot_as_multiturn"))
     prompts.fewshot_as_multiturn = options.get_bool("fewshot_as_multiturn");
@@ -354,6 +346,7 @@ std::unique_ptr<EvalPlan> make_eval_plan(const Options& options) {
   say_language(options, selection.leaves);
   say_plain_frames(selection.leaves, plan->prompts);
   if (plan->prompts.apply_chat_template) say_template_differences(options, selection.leaves);
+  say_backend_differences(options, selection.leaves);
   plan->exams.resize(leaves.size());
   for (const auto& [name, which] : by_benchmark) {
     const eval::Benchmark& benchmark = catalogue.benchmark(name);

@@ -49,6 +49,23 @@ Options with_named_style(const Options& given) {
   return options;
 }
 
+/// ms-swift asks the model that it serves in conversations: by its template, with examples as
+/// turns.
+Options with_talks(const Options& given) {
+  const bool is_said = given.has_value("apply_chat_template") ||
+                       given.get_bool_or("no_chat_template", /*fallback=*/false);
+  if (!given.is_given("eval_backend") || is_said) return given;
+  const std::string flag = given.given_as("eval_backend");
+  log::notice(
+      "{}: questions are put into the model's template, examples as turns, as in ms-swift; "
+      "--no_chat_template asks plainly",
+      flag);
+  Options options = given.with("apply_chat_template", "true", flag);
+  if (!given.has_value("fewshot_as_multiturn"))
+    options = options.with("fewshot_as_multiturn", "true", flag);
+  return options;
+}
+
 /// Whether a flag of evaluation.py asks for the template of a fine-tuned model.
 bool names_template(const Options& options) {
   return options.is_given("prompt_type") || options.get_bool_or("hf_chat_template", false);
@@ -149,7 +166,7 @@ const char* scaling_name(arch::RopeScaling scaling) {
 }  // namespace
 
 Options as_mindspeed_means(const Options& options) {
-  const Options styled = with_chat_style(with_named_style(options));
+  const Options styled = with_chat_style(with_named_style(with_talks(options)));
   return is_mindspeed(styled.get_string("style")) ? with_needle_window(styled) : styled;
 }
 
@@ -222,6 +239,15 @@ void say_template_differences(const Options& options, std::vector<eval::Task>& t
       task.differences.push_back(of_own_template);
     }
   }
+}
+
+void say_backend_differences(const Options& options, std::vector<eval::Task>& tasks) {
+  if (options.get_string_or("eval_backend", "") != "Native") return;
+  const std::string of_evalscope =
+      tr("Native is EvalScope in ms-swift, whose prompts and rules are its own: there answers are "
+         "generated and read. Here prompts, metrics and likelihoods are lm-eval's.");
+  log::notice("{}", of_evalscope);
+  for (eval::Task& task : tasks) task.differences.push_back(of_evalscope);
 }
 
 void check_rope_scaling(const Options& options, const arch::ModelConfig& config) {

@@ -31,6 +31,10 @@ void say_language(const Options& options, const std::vector<eval::Task>& tasks);
 /// the differences of `tasks`.
 void say_template_differences(const Options& options, std::vector<eval::Task>& tasks);
 
+/// What tasks that ms-swift's backend Native asks have otherwise here: says it, and adds it to
+/// their differences.
+void say_backend_differences(const Options& options, std::vector<eval::Task>& tasks);
+
 /// Errors: UsageError if --rope_scaling_type is another than the model's: answers to long texts
 /// would differ.
 void check_rope_scaling(const Options& options, const arch::ModelConfig& config);

@@ -34,7 +34,27 @@ size_t stop_in(const std::string& text, const std::vector<std::string>& until) {
   return first;
 }
 
-eval::Answer generated(const std::string& text, const eval::Call& call, int64_t num_cut) {
+bool knows_thoughts(const EvalModelSettings& settings) {
+  return !settings.think_end.empty() || settings.think_end_id;
+}
+
+/// Where the answer begins; npos: thoughts have not ended.
+size_t end_of_thoughts(const std::string& text, const std::string& think_end) {
+  const size_t at = think_end.empty() ? text.npos : text.rfind(think_end);
+  return at == text.npos ? at : at + think_end.size();
+}
+
+/// What is left behind the thoughts, as lm-eval has it: all of a text in which none end.
+std::string without_thoughts(const std::string& text, const EvalModelSettings& settings) {
+  if (!knows_thoughts(settings)) return text;
+  const size_t at = end_of_thoughts(text, settings.think_end);
+  const size_t begin = text.find_first_not_of(" \t\n\r\f\v", at == text.npos ? 0 : at);
+  return begin == text.npos ? "" : text.substr(begin);
+}
+
+eval::Answer generated(const std::string& whole, const eval::Call& call, int64_t num_cut,
+                       const EvalModelSettings& settings) {
+  const std::string text = without_thoughts(whole, settings);
   eval::Answer answer;
   answer.text = text.substr(0, stop_in(text, call.rules.until));
   answer.num_cut_tokens = num_cut;
@@ -173,7 +193,12 @@ void EvalModel::answer_by_beams(const infer::Request& request, const eval::Call&
   const infer::Answer found =
       infer::beam_search(*loaded_.model, request, &counts_.generation, is_eval_interrupted);
   if (found.reason == infer::FinishReason::kCancelled) return;
-  on_answer(index, generated(loaded_.tokenizer->decode(found.ids, true), call, num_cut));
+  std::vector<text::TokenId> ids = found.ids;
+  if (settings_.think_end_id) {
+    const auto end = static_cast<text::TokenId>(*settings_.think_end_id);
+    ids.erase(ids.begin(), std::find(ids.rbegin(), ids.rend(), end).base());
+  }
+  on_answer(index, generated(loaded_.tokenizer->decode(ids, true), call, num_cut, settings_));
 }
 
 void EvalModel::answer_generations(const std::vector<eval::Call>& calls,
@@ -214,7 +239,7 @@ void EvalModel::answer_generations(const std::vector<eval::Call>& calls,
         [&](size_t request) -> const eval::Call& { return calls[which[asked[from + request]]]; },
         [&](size_t request, const std::string& text) {
           const size_t i = asked[from + request];
-          on_answer(which[i], generated(text, calls[which[i]], prompts[i].text.num_cut));
+          on_answer(which[i], generated(text, calls[which[i]], prompts[i].text.num_cut, settings_));
         });
     from = end;
   }
@@ -239,14 +264,26 @@ void EvalModel::generate_texts(const std::vector<infer::Request>& requests, int6
   struct Text {
     text::DecodeStream stream;
     std::string text;
+    bool answers;  ///< its thoughts have ended with a token
   };
-  std::vector<Text> texts(requests.size(), {text::DecodeStream(loaded_.tokenizer), {}});
+  const auto think_end = settings_.think_end_id;
+  std::vector<Text> texts(requests.size(), {text::DecodeStream(loaded_.tokenizer), {}, !think_end});
+  const auto has_ended = [&](const Text& own, const std::vector<std::string>& until) {
+    if (!own.answers) return false;
+    if (settings_.think_end.empty()) return stop_in(own.text, until) != std::string::npos;
+    const size_t begin = end_of_thoughts(own.text, settings_.think_end);
+    return begin != std::string::npos &&
+           stop_in(own.text.substr(begin), until) != std::string::npos;
+  };
   infer::generate(
       *loaded_.model, requests, batch,
       [&](size_t request, text::TokenId id) {
         Text& own = texts[request];
         own.text += own.stream.push(id);
-        return stop_in(own.text, call_of(request).rules.until) == std::string::npos;
+        if (think_end && id == *think_end) {
+          own = {text::DecodeStream(loaded_.tokenizer), {}, true};
+        }
+        return !has_ended(own, call_of(request).rules.until);
       },
       &counts_.generation, is_eval_interrupted,
       [&](size_t request, const infer::Answer& answer) {
@@ -284,7 +321,11 @@ uint64_t EvalModel::picture_content(const std::string& image) const {
 }
 
 Json EvalModel::identity() const {
-  return {{"files", files_of_model(loaded_)},
+  Json thoughts;
+  if (settings_.think_end_id) thoughts = *settings_.think_end_id;
+  if (!settings_.think_end.empty()) thoughts = settings_.think_end;
+  return {{"thoughts", thoughts},
+          {"files", files_of_model(loaded_)},
           {"tokenizer", loaded_.tokenizer->content_hash()},
           {"dtype", c10::toString(loaded_.model->dtype())},
           {"quantize", loaded_.quantize},

@@ -21,6 +21,10 @@ struct EvalModelSettings {
   eval::EncoderSettings encoder;
   std::filesystem::path media_folder = {};  ///< where pictures of questions may lie
   bool applies_template = false;            ///< answers end where a turn of the template does, too
+  /// Behind the last of these, a text or a token, the answer begins; stop strings are looked for
+  /// there.
+  std::string think_end = {};
+  std::optional<int64_t> think_end_id = {};
 };
 
 /// What was computed, for a line at the end.

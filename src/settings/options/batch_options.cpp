@@ -3,6 +3,16 @@
 #include "settings/run_plan.h"
 
 namespace danlu::settings {
+namespace {
+
+/// Megatron-SWIFT counts its steps anew from epochs, but of a stream, whose length it does not
+/// know.
+bool counts_epochs(const Options& options) {
+  const bool streams = options.get_bool_or("streaming", false);
+  return options.profile().name == "megatron-swift" && options.is_given("epochs") && !streams;
+}
+
+}  // namespace
 
 BatchConfig batch_from(const Options& options) {
   BatchConfig batch;
@@ -16,9 +26,9 @@ BatchConfig batch_from(const Options& options) {
   if (batch.global_batch_size > 0 && options.source("accum") == OptionSource::kProfile)
     batch.accumulation = 0;
   batch.epochs = options.get_float("epochs");
-  batch.max_steps = options.get_int("max_steps");
+  batch.max_steps = counts_epochs(options) ? -1 : options.get_int("max_steps");
   batch.max_epochs = options.get_int_or("max_epochs", 0);
-  batch.train_samples = options.get_int_or("train_samples", 0);
+  batch.train_samples = counts_epochs(options) ? 0 : options.get_int_or("train_samples", 0);
   return batch;
 }
 

@@ -73,7 +73,8 @@ void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
   data.pack_sequences = options.get_bool("pack_sequences");
   const std::string& system = options.profile().name;
   const bool counts_packs = is_of_swift(system) || system == "llamafactory";
-  const bool of_rows = of.task == Task::kSft && of.may_be_packed;
+  const bool of_rows =
+      of.may_be_packed && (of.task == Task::kSft || has_texts_as_samples(options, of.task));
   if (!counts_packs || !of_rows || !is_told || !packs || options.is_given("pack_sequences")) return;
   data.pack_sequences = true;
   log::notice(
@@ -148,7 +149,7 @@ std::string truncation_from(const Options& options, const DataOf& of) {
     throw UsageError(tr("[train] {} means --truncation right, beside {} {}; give one",
                         options.given_as("cut_max_seqlen"), options.given_as("truncation"), name));
   }
-  if (name != "split") return name;
+  if (name != "split" || has_texts_as_samples(options, of.task)) return name;
   if (of.task == Task::kPretrain) {
     log::notice("{} split: texts fill rows of max_length one behind the other, and none is cut off",
                 options.given_as("truncation"));
@@ -172,7 +173,7 @@ void take_held_out(const Options& options, const DataOf& of, DataConfig& data) {
     throw UsageError(
         tr("[train] {} {}: expected a part below 1, or a number of rows above 1", flag, said));
   }
-  if (of.task == Task::kPretrain) {
+  if (of.task == Task::kPretrain && !has_texts_as_samples(options, of.task)) {
     throw UsageError(tr("[train] {} {}: texts of pretrain are held out as a part", flag, said),
                      tr("give a part below 1, or --val_dataset FILE"));
   }
@@ -190,13 +191,40 @@ void require_filled_rows(const Options& options, const DataOf& of) {
                    tr("leave it out, or give --packing true, and they are packed"));
 }
 
+/// Megatron's steps go on into the next epoch; Megatron-SWIFT leaves out what fills no micro-batch
+/// of all ranks before.
+void take_ends_of_epochs(const Options& options, const DataOf& of, DataConfig& data) {
+  const std::string& system = options.profile().name;
+  const bool of_rows = of.task == Task::kSft || has_texts_as_samples(options, of.task);
+  const bool draws = of.kind == ObjectiveKind::kPolicy || of.kind == ObjectiveKind::kDistillation;
+  data.drops_last = options.get_bool("dataloader_drop_last");
+  data.runs_on = system == "mindspeed" && of.task == Task::kSft && !data.drops_last;
+  if (system != "megatron-swift" || !of_rows || draws) return;
+  const bool is_refused = options.is_given("dataloader_drop_last") && !data.drops_last;
+  data.drops_last = data.runs_on = !is_refused;
+}
+
 }  // namespace
+
+bool has_texts_as_samples(const Options& options, Task task) {
+  if (task != Task::kPretrain || !is_of_swift(options.profile().name)) return false;
+  const std::vector<std::string> names = options.get_list("dataset");
+  std::error_code unknown;
+  return std::none_of(names.begin(), names.end(),
+                      [&](const std::string& name) { return fs::exists(name + ".idx", unknown); });
+}
 
 DataConfig data_from(const Options& options, const DataOf& of) {
   const bool looks = !of.is_planned;
   DataConfig data;
   take_sources(options, looks, data);
   require_filled_rows(options, of);
+  if (looks && has_texts_as_samples(options, of.task)) {
+    log::notice(
+        "each text is a sample, as in {}; with --profile danlu texts fill rows of max_length one "
+        "behind the other",
+        options.profile().name);
+  }
   take_held_out(options, of, data);
   if (!options.get_list("cached_dataset").empty() && !options.is_given("val_ratio"))
     hold_nothing_out(options, data);
@@ -206,8 +234,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   take_packs(options, of, data);
   take_order(options, of, data);
   data.write_to = options.get_string_or("write_samples", "");
-  data.drops_last = options.get_bool("dataloader_drop_last");
-  data.runs_on = options.profile().name == "mindspeed" && of.task == Task::kSft && !data.drops_last;
+  take_ends_of_epochs(options, of, data);
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
   data.limits_validation = options.profile().name == "llamafactory";

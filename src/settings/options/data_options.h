@@ -22,6 +22,11 @@ struct DataOf {
 /// Everything but `learnt` (learnt_from). Errors: UsageError, also as locate_dataset.
 DataConfig data_from(const Options& options, const DataOf& of);
 
+/// Whether each text of pretraining is a sample, as in ms-swift, whose pt is sft without a
+/// template; else texts fill rows of max_length one behind the other, as Megatron's files of tokens
+/// do.
+bool has_texts_as_samples(const Options& options, Task task);
+
 /// What a template's name means in this line: in LLaMA-Factory's (text/template_file.h) another
 /// text than elsewhere.
 std::string template_of_line(const Options& options, const std::string& name);

@@ -249,7 +249,8 @@ fs::path read_as(const TrainConfig& config) {
 
 /// Plain texts have no place for a message that rows do not bring.
 void refuse_lost_system_message(const Options& options, const TrainConfig& config) {
-  if (config.data.uses_template || config.data.system.empty()) return;
+  const bool has_none = config.task == Task::kPretrain;  // said among the flags without effect
+  if (config.data.uses_template || config.data.system.empty() || has_none) return;
   throw UsageError(tr("[train] {}: texts are read without a template, which would write it",
                       options.given_as("system")),
                    tr("write it into the rows' texts, or give --use_chat_template true"));

@@ -44,6 +44,9 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
       {kind != ScheduleKind::kPolynomial, {"lr_power"}, beside},
       {!wsd, {"wsd_decay_steps", "wsd_decay_style"}, beside},
       {config.batch.max_steps > 0, {"epochs"}, with(options, "max_steps")},
+      {config.batch.max_steps <= 0 && config.batch.train_samples <= 0 && options.is_given("epochs"),
+       {"max_steps", "train_samples"},
+       with(options, "epochs")},
       {config.batch.max_steps > 0, {"train_samples"}, with(options, "max_steps")},
       {config.batch.max_steps <= 0 && config.batch.train_samples > 0,
        {"epochs"},
@@ -60,12 +63,13 @@ bool has_files_of_samples(const DataConfig& data) {
 
 std::vector<Rule> row_rules(const TrainConfig& config) {
   const bool pretrain = config.task == Task::kPretrain;
+  const bool fills_rows = pretrain && config.data.uses_template;
   const bool in_packs = !pretrain && has_files_of_samples(config.data);
   std::vector<const char*> of_documents = {"append_eod", "eod_mask_loss"};
   if (!in_packs)
     of_documents.insert(of_documents.end(), {"reset_attention_mask", "reset_position_ids"});
   return {
-      {!pretrain, of_documents, tr("in sft: samples are apart from one another as it is")},
+      {!fills_rows, of_documents, tr("in sft: samples are apart from one another as it is")},
       {in_packs && !config.data.reset_attention_mask,
        {"reset_position_ids"},
        tr("in sft without --reset_attention_mask")},
@@ -76,7 +80,7 @@ std::vector<Rule> row_rules(const TrainConfig& config) {
        {"template", "templates_file", "system", "train_on_prompt", "mask_history",
         "enable_thinking", "model_name", "model_author"},
        tr("in pretrain: rows are plain text")},
-      {pretrain || config.objective.kind == ObjectiveKind::kPolicy,
+      {fills_rows || config.objective.kind == ObjectiveKind::kPolicy,
        {"dataloader_drop_last"},
        tr("here: the step goes on into the next epoch")},
   };

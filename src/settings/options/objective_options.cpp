@@ -8,6 +8,7 @@
 #include "base/lower_case.h"
 #include "base/option_text.h"
 #include "settings/model_source.h"
+#include "settings/options/data_options.h"
 #include "settings/options/embedding_options.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
@@ -456,7 +457,8 @@ bool uses_template(const Options& options, Task task, const ObjectiveConfig& obj
   const bool is_silent = !options.is_set("use_chat_template") && !options.is_given("template");
   if (embeds && is_silent) return embeds_by_template(model);
   if (objective.kind == ObjectiveKind::kRanking && is_silent && ranked_plainly(model)) return false;
-  if (options.get_bool("use_chat_template") || task == Task::kPretrain) return true;
+  if (task == Task::kPretrain) return !has_texts_as_samples(options, task);
+  if (options.get_bool("use_chat_template")) return true;
   const std::string flag = option_text::given_switch(options, "use_chat_template");
   if (objective.kind != ObjectiveKind::kClasses && objective.kind != ObjectiveKind::kRanking &&
       !embeds) {

@@ -11,7 +11,8 @@ namespace danlu::train {
 namespace {
 
 void require_plain(const settings::TrainConfig& config, const PreparedData& data) {
-  const bool is_plain = config.task == settings::Task::kSft && !config.data.pack_sequences &&
+  const bool has_samples = config.task == settings::Task::kSft || !config.data.uses_template;
+  const bool is_plain = has_samples && !config.data.pack_sequences &&
                         config.objective.kind == settings::ObjectiveKind::kLanguage &&
                         data.most_patches == 0;
   if (is_plain) return;

@@ -28,8 +28,17 @@ void keep_steps(const Json& identity, TrainConfig& config) {
     config.args["loss_average"] = config.settings["loss_average"] = "targets";
     log::info("the run goes on with the mean over targets, as it began (--loss_average targets)");
   }
+  const bool has_texts_as_samples =
+      config.task == settings::Task::kPretrain && !config.data.uses_template;
+  if (has_texts_as_samples && began_otherwise("texts_are_samples")) {
+    config.data.uses_template = true;
+    config.data.pack_sequences = false;
+    log::info("texts fill rows of {} tokens one behind the other, as this run began",
+              config.data.max_length);
+  }
   if (config.data.runs_on && began_otherwise("steps_run_on")) {
     config.data.runs_on = false;
+    if (!config.given_as.count("dataloader_drop_last")) config.data.drops_last = false;
     log::info("the last step of an epoch stays what is left of it, as this run began");
   }
 }

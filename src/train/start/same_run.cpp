@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/descriptor.h"
+#include "base/log.h"
 #include "settings/identity.h"
 #include "train/run_dir/resume.h"
 
@@ -35,7 +36,12 @@ PlannedSteps plan_same_run(const Inputs& inputs, const weights::CheckpointSource
   PlannedSteps steps{plan_run(config, data.train->size() * of_each, data.last_batch), {}};
   const int64_t together = config.batch.micro_batch_size * config.batch.ranks;
   const int64_t left_out = data.train->size() % together;
-  if (data.last_batch == data::LastBatch::kDrop && left_out > 0) {
+  if (config.data.drops_last && config.data.runs_on && left_out > 0) {
+    log::info(
+        "of each epoch {} samples are left out, as in {}, which do not fill a micro-batch of all "
+        "processes ({}); steps go on into the next epoch",
+        left_out, config.profile.name, together);
+  } else if (data.last_batch == data::LastBatch::kDrop && left_out > 0) {
     log::info(
         "{} true: of each epoch {} samples are left out, which do not fill a micro-batch of all "
         "processes ({})",
