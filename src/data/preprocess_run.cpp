@@ -383,6 +383,9 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
                  {"document_per_file", item.dataset.document_per_file}};
     if (item.dataset.max_rows >= 0 && item.dataset.choice != RowChoice::kFirst)
       dataset["choice"] = {static_cast<int>(item.dataset.choice), item.dataset.draw_seed};
+    if (item.dataset.part != RowPart::kAll)
+      dataset["part"] = {static_cast<int>(item.dataset.part), item.dataset.held_out_share,
+                         static_cast<int>(item.dataset.choice), item.dataset.draw_seed};
     for (const DataFile& file : item.dataset.files) {
       dataset["files"].push_back({file_type_name(file.type), hash_file(file.path)});
     }

@@ -19,6 +19,7 @@
 #include "data/megatron/splits.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_run.h"
+#include "data/readers/dataset_name.h"
 #include "data/sample_views.h"
 
 namespace danlu::data {
@@ -156,25 +157,27 @@ std::shared_ptr<const SampleSource> open_samples(const std::string& prefix,
 
 /// plan: of the data sets of these names, in their order.
 void choose_rows(const SampleSpec& spec, const std::vector<std::string>& names,
-                 std::vector<PlannedDataset>& plan) {
+                 std::vector<PlannedDataset>& plan, RowPart part = RowPart::kAll) {
   for (size_t i = 0; i < plan.size(); ++i) {
     Dataset& dataset = plan[i].dataset;
     dataset.choice = dataset.limited_by_info ? spec.choice_by_info : spec.choice;
     if (spec.first_rows_of.count(names[i])) dataset.choice = RowChoice::kFirst;
     dataset.draw_seed = spec.seed;
+    dataset.part = part;
+    dataset.held_out_share = part == RowPart::kAll ? 0 : spec.val_ratio;
   }
 }
 
 /// Tokens of rows, from the cache.
 std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
-                                              PreprocessReport* report) {
+                                              PreprocessReport* report, RowPart part) {
   FormatOptions format = spec.format;
   format.kind = spec.kind;
   format.reads_media = spec.media.has_value() && spec.kind == SampleKind::kTokens;
   auto plan = plan_datasets(names, format, spec.dataset_info_dir);
-  choose_rows(spec, names, plan);
-  report_plan(plan);
+  choose_rows(spec, names, plan, part);
+  if (part != RowPart::kHeldOut) report_plan(plan);
   const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
   const CacheEntry entry = open_or_build(
       spec, plan, settings, "samples", num_sample_streams(settings),
@@ -194,7 +197,8 @@ std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
 std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
                                               PreprocessReport* report,
-                                              std::vector<TokenisedBeforehand>* beforehand) {
+                                              std::vector<TokenisedBeforehand>* beforehand,
+                                              RowPart part = RowPart::kAll) {
   std::vector<std::shared_ptr<const SampleSource>> parts;
   std::vector<std::string> raw;
   for (const std::string& name : names) {
@@ -215,15 +219,30 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
         name, report));
     beforehand->push_back({name, read_recorded_template(name)});
   }
-  if (!raw.empty()) parts.push_back(open_rows(spec, raw, report));
+  if (!raw.empty()) parts.push_back(open_rows(spec, raw, report, part));
   return joined(std::move(parts));
+}
+
+/// Whether a row may be taken twice or left out by #n, so that a part of what was taken would hold
+/// out rows that are trained.
+bool splits_before_choice(const SampleSpec& spec) {
+  if (!spec.splits_rows || spec.val_ratio <= 0 || spec.val_rows > 0 || spec.max_rows_of_all >= 0 ||
+      !spec.val_datasets.empty() || !spec.split_text.empty())
+    return false;
+  const auto& names = spec.datasets;
+  return std::none_of(names.begin(), names.end(), samples_exist) &&
+         std::any_of(names.begin(), names.end(), [](const std::string& name) {
+           return parse_dataset_name(name).max_rows >= 0;
+         });
 }
 
 /// How many of `size` samples are split off. Errors: DataError where a number leaves none.
 int64_t number_held_out(const SampleSpec& spec, int64_t size) {
   if (spec.val_rows == 0)
-    return std::clamp<int64_t>(std::llround(spec.val_ratio * static_cast<double>(size)), 1,
-                               size - 1);
+    return std::clamp<int64_t>(
+        spec.splits_rows ? static_cast<int64_t>(spec.val_ratio * static_cast<double>(size))
+                         : std::llround(spec.val_ratio * static_cast<double>(size)),
+        1, size - 1);
   if (spec.val_rows < size) return spec.val_rows;
   throw DataError(tr("[val_ratio] {} samples are to be held out of {}: none is left for training",
                      spec.val_rows, size));
@@ -321,8 +340,15 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
         tr("[split] --split and --val_dataset both say what is held out; give one of them"));
   }
   TrainValSamples result;
-  result.train = open_side(spec, spec.datasets, &result.report, &result.tokenised_beforehand);
-  if (!spec.val_datasets.empty()) {
+  const bool splits_first = splits_before_choice(spec);
+  result.train = open_side(spec, spec.datasets, &result.report, &result.tokenised_beforehand,
+                           splits_first ? RowPart::kTraining : RowPart::kAll);
+  if (splits_first) {
+    SampleSpec of_val = spec;
+    of_val.max_dropped_ratio = 1;
+    result.val = open_side(of_val, spec.datasets, &result.val_report, &result.tokenised_beforehand,
+                           RowPart::kHeldOut);
+  } else if (!spec.val_datasets.empty()) {
     SampleSpec of_val = spec;
     of_val.max_rows_of_all = -1;
     // ms-swift shuffles no validation rows.

@@ -60,6 +60,10 @@ struct SampleSpec {
   bool overwrite_cache = false;
   size_t num_workers = 0;  ///< 0: every CPU
   std::filesystem::path dataset_info_dir = {};
+  /// val_ratio is rounded down. Where #n is given, rows of each data set are split, one of each at
+  /// least, before n of them are drawn and repeated: no row is on both sides. Not beside
+  /// max_rows_of_all, nor with files tokenised beforehand.
+  bool splits_rows = false;
 };
 
 /// Files that were tokenised by `danlu preprocess` or by another program: template, system prompt,
@@ -71,11 +75,11 @@ struct TokenisedBeforehand {
 };
 
 struct TrainValSamples {
-  std::shared_ptr<const SampleSource> train;              ///< packed if asked for
-  std::shared_ptr<const SampleSource> val;                ///< never packed; null if there is none
-  int64_t num_train_rows = 0, num_val_rows = 0;           ///< samples before packing
-  PreprocessReport report;                                ///< of all training data sets
-  PreprocessReport val_report;                            ///< of val_datasets
+  std::shared_ptr<const SampleSource> train;     ///< packed if asked for
+  std::shared_ptr<const SampleSource> val;       ///< never packed; null if there is none
+  int64_t num_train_rows = 0, num_val_rows = 0;  ///< samples before packing
+  PreprocessReport report;                       ///< of all training data sets
+  PreprocessReport val_report;  ///< of val_datasets, and of rows split off (splits_rows)
   std::vector<TokenisedBeforehand> tokenised_beforehand;  ///< of training, then of validation
 };
 

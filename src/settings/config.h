@@ -35,8 +35,8 @@ namespace danlu::settings {
 enum class Task { kPretrain, kSft };
 enum class Tuner { kFull, kLora, kFreeze };
 enum class Precision { kF32, kBF16, kF16 };
-/// kBest: whenever an evaluation is better than all before it.
-enum class Interval { kNo, kSteps, kEpoch, kBest };
+/// kBest: whenever an evaluation is better than all before it. kEnd: once, after the last step.
+enum class Interval { kNo, kSteps, kEpoch, kBest, kEnd };
 enum class SaveFormat { kHf, kMegatron };
 
 /// Where in its directory a run keeps checkpoints in Megatron's format.
@@ -91,8 +91,10 @@ struct DataConfig {
   text::TrainedPart learnt;            ///< of each conversation
   /// Answers of earlier rounds are learnt too, of preferences (data::FormatOptions).
   bool learns_all_rounds = false;
-  int64_t max_rows_of_all = -1;  ///< of all training sets together; -1: all
-  data::MediaFlags media;        ///< of models that read pictures
+  int64_t max_rows_of_all = -1;   ///< of all training sets together; -1: all
+  data::MediaFlags media;         ///< of models that read pictures
+  bool splits_rows = false;       ///< what is held out is chosen before rows are (data::SampleSpec)
+  bool texts_end_epochs = false;  ///< of plain texts too, the last step of an epoch is what is left
 };
 
 struct BatchConfig {
@@ -166,6 +168,8 @@ struct OutputConfig {
   Shares shares = {};
   /// The numbers of steps that the shares come to. REQUIRES: total_steps > 0.
   void count_shares(int64_t total_steps);
+  bool saves_best = true;  ///< what is better than all before is saved, whatever save_steps says
+  bool stops_at_saves = false;  ///< early_stop counts checkpoints instead of evaluations
 };
 
 /// `share` of so many steps, rounded up, as transformers counts.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/descriptor.h"
@@ -94,7 +95,7 @@ bool saves_by_itself(const OutputConfig& output) {
 }
 
 bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
-  if (interval == Interval::kNo || interval == Interval::kBest) return false;
+  if (interval != Interval::kSteps && interval != Interval::kEpoch) return false;
   return interval == Interval::kSteps ? run.state.step % every == 0 : epoch_ended;
 }
 
@@ -127,8 +128,8 @@ int64_t eval_batches(const Run& run, int64_t batch_size) {
   return (samples + batch_size - 1) / batch_size;
 }
 
-/// Evaluates; true if this is the best so far.
-bool evaluate_now(Run& run, SlowWatch& watch) {
+/// Evaluates, and counts it for an early stop. Returns the loss.
+double evaluate_now(Run& run, SlowWatch& watch) {
   EvaluationSettings settings;
   settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
                                                              : run.config.batch.micro_batch_size;
@@ -154,32 +155,49 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
-  ++run.progress.evaluations_since_best;
-  if (!(evaluation.loss < run.progress.best_loss)) return false;
-  run.progress.evaluations_since_best = 0;
-  run.progress.best_loss = evaluation.loss;
-  run.progress.best_step = run.state.step;
+  const bool is_lowest = evaluation.loss < run.progress.lowest_loss;
+  if (is_lowest) run.progress.lowest_loss = evaluation.loss;
+  if (!run.config.output.stops_at_saves)
+    run.progress.evaluations_since_best = is_lowest ? 0 : run.progress.evaluations_since_best + 1;
+  return evaluation.loss;
+}
+
+/// Notes this step as the best if its `loss` is, and a checkpoint will be there to find it by.
+/// is_asked: it is saved anyway. Returns whether it must be saved beside what is asked for.
+bool note_best(Run& run, double loss, bool is_asked) {
+  const OutputConfig& output = run.config.output;
+  RunProgress& progress = run.progress;
+  const bool saves_nothing = output.save == Interval::kNo;
+  const bool is_there = run.last_saved_step == run.state.step;  // a signal's
+  const bool may_be = is_asked || is_there || output.saves_best || saves_nothing;
+  if (!may_be || !(loss < progress.best_loss)) return false;
+  progress.best_loss = loss;
+  progress.best_step = run.state.step;
+  if (is_asked || saves_nothing) return false;
+  if (output.saves_best) progress.saved_as_best.push_back(run.state.step);
   return true;
 }
 
 void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_ended) {
   const OutputConfig& output = run.config.output;
   const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
-  bool best = false;
+  std::optional<double> loss;
   if (run.data.validation && output.evaluate != Interval::kNo) {
     run.evaluation_is_due |= last_step || due(run, output.evaluate, eval_steps, epoch_ended);
     if (run.evaluation_is_due && (run.stream.is_resumable() || last_step)) {
-      best = evaluate_now(run, watch);
+      loss = evaluate_now(run, watch);
       run.evaluation_is_due = false;
     }
   } else {
     run.evaluation_is_due = false;  // the run that put it off evaluated, this one does not
   }
-  const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
-                      (best && output.save != Interval::kNo);
-  run.save_is_due = run.save_is_due || wanted;
-  const bool saves = run.save_is_due && run.stream.is_resumable();
-  if (saves || (last_step && saves_by_itself(output))) {
+  run.save_is_due |= due(run, output.save, output.save_steps, epoch_ended);
+  bool saves =
+      (run.save_is_due && run.stream.is_resumable()) || (last_step && saves_by_itself(output));
+  if (saves && output.stops_at_saves) run.progress.count_checkpoint();
+  const bool ends = run.progress.stops_early(output.early_stop);
+  if (loss) saves |= note_best(run, *loss, saves || ends);
+  if (saves) {
     begin_checkpoint(run);
     run.save_is_due = false;
   }
@@ -397,14 +415,18 @@ void evaluate_what_was_stopped(Run& run, SlowWatch& watch) {
 void stop_early(Run& run, const data::StepBatches& batches, const StepResult& result,
                 const std::function<void()>& log_step) {
   const RunProgress& progress = run.progress;
-  if (run.config.objective.is_rewarded()) {
+  const int64_t count = progress.evaluations_since_best;
+  if (run.config.output.stops_at_saves) {
+    log::info("stopped early after step {}: {} checkpoints in a row, and no better evaluation",
+              run.state.step, count);
+  } else if (run.config.objective.is_rewarded()) {
     log::info(
         "stopped early after step {}: {} evaluations in a row found no better reward than {:.4f}",
-        run.state.step, progress.evaluations_since_best, -progress.best_loss);
+        run.state.step, count, -progress.lowest_loss);
   } else {
     log::info(
         "stopped early after step {}: {} evaluations in a row found no better loss than {:.4f}",
-        run.state.step, progress.evaluations_since_best, progress.best_loss);
+        run.state.step, count, progress.lowest_loss);
   }
   if (run.progress.window.steps > 0) log_step();
   refuse_untrained(run);

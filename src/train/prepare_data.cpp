@@ -160,6 +160,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (config.data.validation.empty()) {
     spec.val_ratio = config.data.validation_ratio;
     spec.val_rows = config.data.validation_rows;
+    spec.splits_rows = config.data.splits_rows;
   }
   if (config.data.reset_attention_mask && text.tokenizer && text.tokenizer->eos_id())
     spec.ends = data::SegmentEnds{*text.tokenizer->eos_id(), config.data.reset_position_ids};
@@ -321,10 +322,12 @@ data::BatchStream::Order order_of_windows(int64_t size, const TrainConfig& confi
   return [size, later](int64_t index) { return index < size ? index : later->at(index); };
 }
 
-/// Samples of training and validation where steps are counted; else one epoch of each.
+/// Samples of training and validation where steps are counted; else, and where epochs have an end,
+/// one epoch of each.
 data::SplitSizes split_sizes(const TrainConfig& config, int64_t global_batch_size) {
   const BatchConfig& batch = config.batch;
   const OutputConfig& output = config.output;
+  if (config.data.texts_end_epochs) return {};
   if (batch.max_steps <= 0 && batch.train_samples <= 0) return {};
   const int64_t steps =
       batch.max_steps > 0 ? batch.max_steps : batch.train_samples / global_batch_size;
@@ -364,7 +367,9 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
   prepared.train = splits[0];
   prepared.validation = splits[1];
   prepared.order = order_of_windows(prepared.train->size(), config);
-  prepared.last_batch = data::LastBatch::kWrap;
+  prepared.last_batch = !config.data.texts_end_epochs ? data::LastBatch::kWrap
+                        : config.data.drops_last      ? data::LastBatch::kDrop
+                                                      : data::LastBatch::kPartial;
   prepared.description = tr(
       "{} training samples of {} tokens, {} held out",
       format_count(static_cast<uint64_t>(prepared.train->size())), config.data.max_length,

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
+
 #include "cli/preference_lines.h"
 
 namespace danlu::test {
@@ -64,6 +67,65 @@ TEST_F(EarlyStop, CountsOnInARunThatGoesOn) {
   EXPECT_THAT(ok(rising("twice", {"--early_stop_interval", "3"})).err,
               HasSubstr("stopped early after step"));
   EXPECT_EQ(evaluations("twice"), evaluations("once"));
+}
+
+// With ms-swift's defaults checkpoints are counted: those with no better evaluation since the last.
+TEST_F(EarlyStop, CountsCheckpointsInLinesOfMsSwift) {
+  const ProgramResult result =
+      ok(rising("run", {"--profile", "swift3", "--early_stop_interval", "2", "--save_steps", "6"}));
+  EXPECT_THAT(result.err, HasSubstr("2 checkpoints in a row, and no better evaluation"));
+  const std::vector<double> losses = evaluations("run");
+  // Three evaluations to a checkpoint.
+  double lowest = INFINITY, lowest_when_saved = INFINITY;
+  size_t count = 0, evaluated = 0;
+  for (; evaluated < losses.size() && count < 2; ++evaluated) {
+    lowest = std::min(lowest, losses[evaluated]);
+    if ((evaluated + 1) % 3 != 0) continue;
+    count = lowest < lowest_when_saved ? 0 : count + 1;
+    lowest_when_saved = lowest;
+  }
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(evaluated, losses.size());
+}
+
+// The best is not lost, and no disk fills with what was the best before it.
+TEST_F(EarlyStop, CheckpointsAreThoseThatTheLineAsksForAndTheBest) {
+  const auto kept = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> line =
+        rising(to, {"--save_steps", "14", "--max_steps", "16", "--save_total_limit", "0"});
+    line.insert(line.end(), more.begin(), more.end());
+    ok(line);
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(*this / to)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("checkpoint-")) names.insert(name);
+    }
+    return names;
+  };
+  const auto best_of = [&](const std::string& run) {
+    return fs::read_symlink(*this / run / "best").string();
+  };
+  using Names = std::set<std::string>;
+  const Names own = kept("own", {});
+  const std::vector<double> losses = evaluations("own");
+  const auto best = std::min_element(losses.begin(), losses.end()) - losses.begin();
+  ASSERT_GT(best, 0) << "something was the best before";
+  const std::string name = "checkpoint-" + std::to_string(2 * (best + 1));
+  EXPECT_EQ(own, (Names{name, "checkpoint-14", "checkpoint-16"}));
+  EXPECT_EQ(best_of("own"), name);
+  // Elsewhere the best is one of those that the line asks for.
+  EXPECT_EQ(kept("theirs", {"--profile", "llamafactory", "--eval_strategy", "steps"}),
+            (Names{"checkpoint-14", "checkpoint-16"}));
+  EXPECT_EQ(best_of("theirs"), losses[6] <= losses[7] ? "checkpoint-14" : "checkpoint-16");
+  EXPECT_EQ(kept("loaded", {"--profile", "llamafactory", "--eval_strategy", "steps",
+                            "--load_best_model_at_end", "true"}),
+            own);
+}
+
+// LLaMA-Factory's do_eval alone: the finished model is evaluated.
+TEST_F(EarlyStop, DoEvalAloneEvaluatesOnce) {
+  ok(rising("run", {"--profile", "llamafactory", "--do_eval", "true", "--max_steps", "4"}));
+  EXPECT_EQ(evaluations("run").size(), 1u);
 }
 
 TEST_F(EarlyStop, NeedsSomethingHeldOut) {

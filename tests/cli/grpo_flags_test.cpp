@@ -44,8 +44,9 @@ class GrpoFlags : public PreferenceLines {
 
 // A model that all but stands still is worth the same in every evaluation.
 TEST_F(GrpoFlags, ARunThatStopsEarlySaysTheReward) {
-  const ProgramResult result = ok(grpo(
-      "run", {"--lr", "1e-9", "--eval_steps", "1", "--top_k", "1", "--early_stop_interval", "1"}));
+  const ProgramResult result =
+      ok(grpo("run", {"--lr", "1e-9", "--eval_steps", "1", "--top_k", "1", "--early_stop_interval",
+                      "1", "--profile", "danlu"}));
   EXPECT_THAT(result.err, HasSubstr("stopped early after step 2: 1 evaluations in a row found no "
                                     "better reward than"));
   EXPECT_EQ(steps_of(*this / "run").size(), 2u);

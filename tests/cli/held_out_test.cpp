@@ -80,6 +80,21 @@ TEST_F(HeldOut, TheFileIsTheComplementOfWhatWasTrainedOn) {
   EXPECT_FALSE(fs::exists((*this) / "run/val_dataset.jsonl"));
 }
 
+// Rows that an ms-swift line repeats are none that it holds out.
+TEST_F(HeldOut, NoRowIsOnBothSidesWhereTheyAreRepeated) {
+  std::string rows;
+  for (int i = 0; i < kRows; ++i)
+    rows += Json{{"instruction", "q" + std::to_string(i)}, {"output", "a"}}.dump() + "\n";
+  const ProgramResult result =
+      train(write("rows.jsonl", rows).string() + "#100",
+            {"--split_dataset_ratio", "0.25", "--max_steps", "1", "--version_dir", "false"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("90 training samples, 10 held out"));
+  std::map<int, int> seen;
+  for (const Json& row : held_out()) ++seen[row_of(row.at("text").get<std::string>())];
+  EXPECT_EQ(seen.size(), static_cast<size_t>(kHeldOut));
+}
+
 TEST_F(HeldOut, PackingHoldsOutTheSameRows) {
   ASSERT_EQ(train_with_split().exit_code, 0);
   const std::string unpacked_rows = content_of((*this) / "run/val_dataset.jsonl");

@@ -270,6 +270,45 @@ TEST(RowReader, RepeatsAndDrawsWhereThatIsAskedFor) {
     EXPECT_THAT(std::count(more.begin(), more.end(), digit), testing::AnyOf(2, 3)) << digit;
 }
 
+TEST(RowReader, SplitsRowsBeforeTheyAreRepeated) {
+  const TestDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 10; ++i) lines += "{\"n\":" + std::to_string(i) + "}\n";
+  directory.write("a.jsonl", lines);
+  const auto taken = [&](const std::string& count, RowPart part, RowChoice choice,
+                         double share = 0.25, uint64_t seed = 1) {
+    Dataset dataset = resolve_dataset(directory / ("a.jsonl" + count));
+    dataset.choice = choice;
+    dataset.draw_seed = seed;
+    dataset.part = part;
+    dataset.held_out_share = share;
+    RowReader reader(dataset);
+    std::vector<RawRow> rows;
+    while (reader.next_block(&rows)) {
+    }
+    std::string digits;
+    for (const RawRow& row : rows) digits += row.text[5];
+    return digits;
+  };
+  // ms-swift holds out max(1, floor(share * min(rows, n))), and draws n less those of the others.
+  for (const auto& [count, size, held] :
+       {std::tuple("", 8u, 2u), std::tuple("#25", 23u, 2u), std::tuple("#6", 5u, 1u)}) {
+    const std::string out = taken(count, RowPart::kHeldOut, RowChoice::kDrawn);
+    const std::string in = taken(count, RowPart::kTraining, RowChoice::kDrawn);
+    EXPECT_EQ(out.size(), held) << count;
+    EXPECT_EQ(in.size(), size) << count;
+    EXPECT_EQ(in.find_first_of(out), in.npos) << count << ": on both sides";
+  }
+  EXPECT_NE(taken("", RowPart::kHeldOut, RowChoice::kDrawn),
+            taken("", RowPart::kHeldOut, RowChoice::kDrawn, 0.25, 2));
+  EXPECT_EQ(taken("#25", RowPart::kHeldOut, RowChoice::kRepeated), "89");
+  EXPECT_EQ(taken("#25", RowPart::kTraining, RowChoice::kRepeated), "00011122233344455566677");
+  EXPECT_EQ(taken("#25", RowPart::kTraining, RowChoice::kFirst), "01234567");
+  EXPECT_EQ(taken("", RowPart::kHeldOut, RowChoice::kRepeated, 0.01), "9") << "one at least";
+  EXPECT_THAT(error_text<DataError>([&] { taken("#1", RowPart::kTraining, RowChoice::kDrawn); }),
+              HasSubstr("of 1 rows 1 are to be held out: none is left for training"));
+}
+
 TEST(ResolveDataset, TakesTheFilesOfASplit) {
   const TestDirectory directory;
   directory.write("d/train-00000-of-00001.jsonl", "{}");

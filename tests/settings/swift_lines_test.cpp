@@ -116,12 +116,95 @@ TEST_F(TrainOptions, RowsAreShuffledWhereMsSwiftShufflesThem) {
       << "the second of its two shuffles is left";
   EXPECT_STREQ(order({"--shuffle", "false"}), "file") << "Danlu's own flag means both";
   EXPECT_STREQ(order({"--no_shuffle"}), "file");
+  const std::vector<std::string> stream = {"--train_type", "lora", "--streaming", "true"};
+  EXPECT_STREQ(order(stream), "once") << "a stream is read in order, after the first shuffle";
+  EXPECT_STREQ(order(stream + std::vector<std::string>{"--dataset_shuffle", "false"}), "file");
+  EXPECT_STREQ(order({"--streaming", "true"}), "every epoch") << "no line of ms-swift";
+  EXPECT_THAT(notices("sft", {"--streaming", "true"}), HasSubstr("--streaming has no effect here"));
+  EXPECT_THAT(notices("sft", stream), testing::Not(HasSubstr("--streaming has no effect")));
   const auto of_prompts = [&](std::vector<std::string> line) {
     line.insert(line.end(), {"--rlhf_type", "grpo", "--reward_funcs", "accuracy"});
     return with("rlhf", line).data.shuffle;
   };
   EXPECT_FALSE(of_prompts({"--dataset_shuffle", "false"})) << "prompts are shuffled once there";
   EXPECT_TRUE(of_prompts({"--train_dataloader_shuffle", "false"}));
+}
+
+TEST_F(TrainOptions, AStreamGivesItsFirstRowsAndHoldsNoneOut) {
+  const std::vector<std::string> swift = {"--train_type", "lora", "--split_dataset_ratio", "0.1"};
+  EXPECT_EQ(with("sft", swift).data.choice, data::RowChoice::kDrawn);
+  EXPECT_EQ(with("sft", swift).data.validation_ratio, 0.1);
+  const DataConfig stream =
+      with("sft", swift + std::vector<std::string>{"--streaming", "true"}).data;
+  EXPECT_EQ(stream.choice, data::RowChoice::kFirst);
+  EXPECT_EQ(stream.validation_ratio, 0);
+  EXPECT_THAT(notices("sft", swift + std::vector<std::string>{"--streaming", "true"}),
+              HasSubstr("--split_dataset_ratio 0.1: nothing is held out of streams"));
+}
+
+TEST_F(TrainOptions, MsSwift3EvaluatesWhereItSaves) {
+  const std::vector<std::string> swift = {"--train_type", "lora", "--split_dataset_ratio", "0.1"};
+  const auto of = [&](const std::vector<std::string>& more) { return with("sft", swift + more); };
+  EXPECT_EQ(of({}).output.evaluate, Interval::kSteps);
+  EXPECT_EQ(of({"--save_strategy", "epoch"}).output.evaluate, Interval::kEpoch);
+  EXPECT_EQ(of({"--save_strategy", "epoch", "--eval_strategy", "steps"}).output.evaluate,
+            Interval::kSteps);
+  // Nothing is held out where nothing is evaluated.
+  for (const char* flag : {"--save_strategy", "--eval_strategy"}) {
+    EXPECT_EQ(of({flag, "no"}).output.evaluate, Interval::kNo) << flag;
+    EXPECT_EQ(of({flag, "no"}).data.validation_ratio, 0) << flag;
+    EXPECT_THAT(notices("sft", swift + std::vector<std::string>{flag, "no"}),
+                HasSubstr("--split_dataset_ratio 0.1: nothing is held out, as in ms-swift"));
+  }
+  EXPECT_EQ(of({"--save_strategy", "no", "--eval_strategy", "steps"}).data.validation_ratio, 0.1);
+  // In nobody's lines but these.
+  const std::vector<std::string> own = {"--val_ratio", "0.1", "--save_strategy", "epoch"};
+  EXPECT_EQ(with("sft", own).output.evaluate, Interval::kSteps);
+  const std::vector<std::string> idle = {"--val_ratio", "0.1", "--eval_strategy", "no"};
+  EXPECT_EQ(with("sft", idle).data.validation_ratio, 0.1);
+  EXPECT_THAT(notices("sft", idle),
+              HasSubstr("--val_ratio 0.1: rows are held out, and nothing evaluates them"));
+}
+
+TEST_F(TrainOptions, RowsOfMsSwift3AreDrawnByASeedOfTheirOwn) {
+  const auto seed = [&](std::vector<std::string> line) {
+    line.insert(line.end(), {"--seed", "7"});
+    return with("sft", line).data.seed;
+  };
+  EXPECT_EQ(seed({}), 7u);
+  EXPECT_EQ(seed({"--train_type", "lora"}), 42u);
+  EXPECT_EQ(seed({"--profile", "megatron-swift"}), 42u);
+  EXPECT_EQ(seed({"--train_type", "lora", "--data_seed", "3"}), 3u);
+}
+
+TEST_F(TrainOptions, TheBestIsSavedAndCheckpointsAreCountedAsTheLinesSystemDoes) {
+  const auto output = [&](const std::vector<std::string>& line) {
+    return with("sft", line + std::vector<std::string>{"--val_ratio", "0.1"}).output;
+  };
+  EXPECT_TRUE(output({}).saves_best);
+  EXPECT_FALSE(output({}).stops_at_saves);
+  for (const char* system :
+       {"mindspeed", "swift24", "swift3", "megatron-swift", "alpaca", "llamafactory"}) {
+    EXPECT_FALSE(output({"--profile", system}).saves_best) << system;
+    EXPECT_TRUE(output({"--profile", system, "--load_best_model_at_end", "true"}).saves_best)
+        << system;
+  }
+  EXPECT_TRUE(output({"--train_type", "lora"}).stops_at_saves);
+  EXPECT_FALSE(output({"--profile", "llamafactory"}).stops_at_saves);
+}
+
+TEST_F(TrainOptions, ACheckpointIsNotGoneOnFromWithItsWeightsAlone) {
+  const std::vector<std::string> pair = {
+      "--train_type",    "lora", "--resume_only_model", "true", "--resume_from_checkpoint",
+      "run/checkpoint-6"};
+  const std::string refused = refusal("sft", pair);
+  EXPECT_THAT(refused, HasSubstr("--resume_only_model beside --resume_from_checkpoint "
+                                 "run/checkpoint-6: a checkpoint is gone on from"));
+  EXPECT_THAT(refused, HasSubstr("as --adapters; to go on with the run, leave out"));
+  EXPECT_EQ(with("sft", {"--finetune", "--resume", "run/checkpoint-6"}).output.resume,
+            "run/checkpoint-6")
+      << "Megatron's flag is no word of it";
+  EXPECT_EQ(with("sft", {"--resume_only_model", "true"}).output.resume, "none");
 }
 
 TEST_F(TrainOptions, ARegularExpressionOfWholeNamesNamesTargets) {

@@ -150,13 +150,19 @@ TEST_F(TrainerLines, TheTrainerEvaluatesWhereItIsToldToAndAsOftenAsItLogs) {
   EXPECT_EQ(steps.eval_steps, 7);
   EXPECT_EQ(output({"--eval_strategy", "steps", "--eval_steps", "9"}).eval_steps, 9);
   EXPECT_EQ(output({"--eval_strategy", "epoch"}).evaluate, Interval::kEpoch);
-  EXPECT_EQ(output({"--do_eval", "true"}).evaluate, Interval::kSteps);
+  EXPECT_EQ(output({"--do_eval", "true"}).evaluate, Interval::kEnd) << "of the finished model";
+  EXPECT_EQ(output({"--do_eval", "true", "--early_stopping_steps", "2"}).evaluate,
+            Interval::kSteps);
   EXPECT_EQ(output({"--load_best_model_at_end", "true"}).evaluate, Interval::kSteps);
   EXPECT_EQ(output({"--early_stopping_steps", "2"}).evaluate, Interval::kSteps);
   EXPECT_EQ(with("train", {}).output.evaluate, Interval::kNo) << "Alpaca's";
   EXPECT_EQ(with("sft", {}).output.evaluate, Interval::kSteps) << "Danlu's own";
   const Line asked = {"--stage", "sft", "--do_eval", "true"};
-  EXPECT_EQ(with("train", asked).settings.at("eval_strategy"), "steps");
+  const TrainConfig once = with("train", asked);
+  EXPECT_FALSE(once.settings.contains("eval_strategy")) << "the record's do_eval says it";
+  EXPECT_EQ(once.settings.at("do_eval"), true);
+  const Line best = asked + Line{"--load_best_model_at_end", "true"};
+  EXPECT_EQ(with("train", best).settings.at("eval_strategy"), "steps");
 }
 
 TEST_F(TrainerLines, TextsThatAreNotToBePackedAreNotPackedInSilence) {
@@ -165,6 +171,8 @@ TEST_F(TrainerLines, TextsThatAreNotToBePackedAreNotPackedInSilence) {
       refusal("train", pt + Line{"--packing", "false"}),
       AllOf(HasSubstr("--packing false: texts of pretrain fill rows"), HasSubstr("leave it out")));
   EXPECT_EQ(refusal("train", pt), "(accepted)");
+  EXPECT_TRUE(with("train", pt).data.texts_end_epochs);
+  EXPECT_FALSE(with("pretrain", {}).data.texts_end_epochs);
   EXPECT_EQ(refusal("train", pt + Line{"--packing", "true"}), "(accepted)");
 }
 

@@ -118,6 +118,8 @@ TEST(MeansOfMicroBatches, ARunOfBeforeGoesOnAsItBegan) {
   const auto resumed = [](const Json& identity, bool is_told) {
     TrainConfig config;
     config.objective.averages_micro_batches = config.data.runs_on = true;
+    config.data.splits_rows = config.data.texts_end_epochs = true;
+    config.seed = 7;
     if (is_told) config.given_as["loss_average"] = "--loss_average";
     EarlierRun earlier;
     earlier.checkpoint.emplace();
@@ -135,6 +137,14 @@ TEST(MeansOfMicroBatches, ARunOfBeforeGoesOnAsItBegan) {
   EXPECT_TRUE(same.data.runs_on);
   EXPECT_TRUE(resumed(Json::object(), true).objective.averages_micro_batches)
       << "the line's word, of which a difference is then said";
+  EXPECT_FALSE(before.data.splits_rows);
+  EXPECT_FALSE(before.data.texts_end_epochs);
+  EXPECT_EQ(before.data.seed, 42u);
+  const TrainConfig seeded = resumed({{"data_seed", 7}}, false);
+  EXPECT_EQ(seeded.data.seed, 7u) << "the run's seed, which its rows were drawn by";
+  EXPECT_EQ(seeded.args.at("data_seed"), 7);
+  EXPECT_EQ(resumed({{"data_seed", 9}}, false).data.seed, 42u) << "of no such run";
+  EXPECT_TRUE(resumed({{"splits_rows", true}}, false).data.splits_rows);
 }
 
 }  // namespace

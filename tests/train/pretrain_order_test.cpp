@@ -24,8 +24,9 @@ class PretrainOrder : public testing::Test {
     writer.commit();
   }
 
-  PreparedData prepared(int64_t max_steps) const {
+  PreparedData prepared(int64_t max_steps, bool ends_epochs = false) const {
     TrainConfig config;
+    config.data.texts_end_epochs = ends_epochs;
     config.task = Task::kPretrain;
     config.data.train = {(folder_ / "text_document").string()};
     config.data.cache_dir = folder_ / "cache";
@@ -43,6 +44,15 @@ class PretrainOrder : public testing::Test {
 
   const danlu::test::TemporaryDirectory folder_;
 };
+
+// As LLaMA-Factory counts: the last step of an epoch is of what is left, however many are asked
+// for.
+TEST_F(PretrainOrder, AnEpochEndsWhereTheLineIsLlamaFactorys) {
+  EXPECT_EQ(prepared(-1).last_batch, data::LastBatch::kWrap);
+  const PreparedData counted = prepared(100, /*ends_epochs=*/true);
+  EXPECT_EQ(counted.last_batch, data::LastBatch::kPartial);
+  EXPECT_EQ(counted.train->size(), prepared(-1).train->size()) << "one epoch";
+}
 
 TEST_F(PretrainOrder, LaterEpochsAreTheSameWindowsInAnotherOrder) {
   const PreparedData data = prepared(-1);

@@ -210,5 +210,32 @@ TEST(Checkpoints, WhatCannotBeSettledBehindAWholeOneIsAWarning) {
   EXPECT_FALSE(settle_checkpoints(output, folder / "checkpoint-2", 0)) << "its directory is gone";
 }
 
+// A checkpoint that nothing asked for but its evaluation goes when a better one is whole.
+TEST(Checkpoints, TheFormerBestGoesWhenTheNewOneIsWhole) {
+  const danlu::test::TemporaryDirectory folder;
+  OutputConfig output;
+  output.directory = folder.path();
+  output.save_total_limit = 0;
+  for (const char* name : {"checkpoint-2", "checkpoint-3", "checkpoint-4", "checkpoint-6"})
+    fs::create_directory(folder / name);
+  const auto is_there = [&](int step) {
+    return fs::exists(folder / ("checkpoint-" + std::to_string(step)));
+  };
+  const auto settle = [&](int newest, int64_t best, std::vector<fs::path> in_use = {}) {
+    return settle_checkpoints(output, folder / ("checkpoint-" + std::to_string(newest)), best,
+                              std::move(in_use), {2, 4, 6});
+  };
+  EXPECT_TRUE(settle(6, 4));
+  EXPECT_TRUE(is_there(2)) << "checkpoint-4, the best, is not whole";
+  std::ofstream(folder / "checkpoint-4/DONE") << "{}";
+  EXPECT_TRUE(settle(6, 4, {folder / "checkpoint-2"}));
+  EXPECT_TRUE(is_there(2)) << "it is being read";
+  EXPECT_TRUE(settle(6, 4));
+  EXPECT_FALSE(is_there(2));
+  EXPECT_TRUE(is_there(3)) << "the line asked for it";
+  EXPECT_TRUE(is_there(4)) << "the best";
+  EXPECT_TRUE(is_there(6)) << "the newest, from which the run is resumed";
+}
+
 }  // namespace run_dir_test
 }  // namespace danlu::train

@@ -37,7 +37,8 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "finetune",
        .type = OptionType::kBool,
        .default_text = "false",
-       .help = "weights only, step 0: same as --resume none",
+       .help = "weights only, step 0: same as --resume none; as resume_only_model an error "
+               "beside a checkpoint to resume",
        .aliases = {"resume_only_model"},
        .group = run},
       {.name = "no_load_optim",
@@ -53,7 +54,9 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "save_steps",
        .type = OptionType::kFloat,
        .default_text = "500",
-       .help = "steps between checkpoints; below 1 a part of all steps",
+       .help =
+           "steps between checkpoints; below 1 a part of all steps; with Danlu's own defaults a "
+           "better evaluation is saved too, and the one before it goes",
        .aliases = {"save_interval"},
        .range = above(0),
        .group = run},
@@ -109,7 +112,7 @@ std::vector<OptionSpec> train_run_options() {
        .range = above(0),
        .group = run},
       {.name = "eval_strategy",
-       .help = "steps, epoch, or no",
+       .help = "steps, epoch, or no (in lines of ms-swift 3 as --save_strategy, where not given)",
        .aliases = {"evaluation_strategy"},
        .choices = {"steps", "epoch", "no"},
        .group = run},
@@ -132,7 +135,8 @@ std::vector<OptionSpec> train_run_options() {
        .group = run},
       {.name = "early_stop_interval",
        .type = OptionType::kInt,
-       .help = "the run ends after so many evaluations in a row without a better loss, or reward",
+       .help = "the run ends after so many evaluations in a row without a better loss, or reward "
+               "(in lines of ms-swift 3: so many checkpoints)",
        .aliases = {"early_stopping_steps", "early_stopping_patience"},
        .range = at_least(1),
        .group = run},
@@ -147,7 +151,8 @@ std::vector<OptionSpec> train_run_options() {
        .group = run},
       {.name = "do_eval",
        .type = OptionType::kBool,
-       .help = "false: hold nothing out, unless --eval_strategy is given",
+       .help = "false: hold nothing out, unless --eval_strategy is given; true alone, in lines of "
+               "LLaMA-Factory: evaluate once, in the end",
        .group = run},
       {.name = "dry_run",
        .type = OptionType::kBool,

@@ -159,6 +159,7 @@ inline OptionProfile swift3_profile() {
                      {"save_total_limit", "0"},
                      {"logging_steps", "5"},
                      {"seed", "42"},
+                     {"data_seed", "42"},
                      {"packing", "false"},
                      {"version_dir", "true"},
                      {"cpo_alpha", "1"},
@@ -234,6 +235,7 @@ inline OptionProfile megatron_swift_profile() {
                      {"save_total_limit", "0"},
                      {"logging_steps", "5"},
                      {"seed", "42"},
+                     {"data_seed", "42"},
                      {"version_dir", "true"},
                      {"temperature", "0.9"}},
           .marks = megatron_swift_marks()};

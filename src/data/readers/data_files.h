@@ -36,6 +36,10 @@ struct Dataset {
   FormatOptions format;
   /// "3 parquet files, 1.2 GB (ignored: 1 .md)".
   std::string summary;
+  /// Before #n, a row once: max(1, ⌊share · min(rows, n)⌋) rows are held out, drawn where the
+  /// choice is kDrawn, else the last ones; the training part is n rows less those, of the others.
+  RowPart part = RowPart::kAll;
+  double held_out_share = 0;  ///< (0, 1), unless `part` is kAll
 };
 
 /// Reads `text` = path[:split][#n] (see parse_dataset_name). `path` is a file, a directory (all

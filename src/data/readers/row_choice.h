@@ -1,4 +1,4 @@
-// data/readers/row_choice.h: which rows a data set of n rows is made of.
+// data/readers/row_choice.h: which rows a data set is made of.
 #pragma once
 
 namespace danlu::data {
@@ -9,5 +9,8 @@ enum class RowChoice {
   kRepeated,  ///< all as often as they go into n, then the first ones
   kDrawn,     ///< the same, but the rest is drawn without replacement
 };
+
+/// Which side of a split that is made before rows are chosen.
+enum class RowPart { kAll, kTraining, kHeldOut };
 
 }  // namespace danlu::data

@@ -229,23 +229,53 @@ class ChosenRows {
   explicit ChosenRows(const Dataset& dataset) {
     const int64_t rows = count_rows(dataset);
     if (rows == 0) return;
-    each_ = dataset.max_rows / rows;
-    rest_.resize(static_cast<size_t>(rows));
-    std::iota(rest_.begin(), rest_.end(), 0);
-    if (dataset.choice == RowChoice::kDrawn) {
-      NumpyRandomState random(static_cast<uint32_t>(mix64(dataset.draw_seed, 2)));
-      random.shuffle(std::span(rest_));
+    int64_t wanted = dataset.max_rows < 0 ? rows : dataset.max_rows;
+    times_.resize(static_cast<size_t>(rows));
+    std::vector<int64_t> pool(static_cast<size_t>(rows));
+    std::iota(pool.begin(), pool.end(), 0);
+    if (dataset.part != RowPart::kAll) {
+      const int64_t held_out = number_held_out(dataset, rows, wanted);
+      shuffle_if_drawn(dataset, /*purpose=*/1, pool);
+      const auto border = pool.end() - held_out;
+      if (dataset.part == RowPart::kHeldOut) {
+        for (auto row = border; row != pool.end(); ++row) ++times_[static_cast<size_t>(*row)];
+        return;
+      }
+      pool.erase(border, pool.end());
+      std::sort(pool.begin(), pool.end());
+      wanted -= held_out;
+      if (dataset.choice == RowChoice::kFirst) wanted = std::min(wanted, std::ssize(pool));
     }
-    rest_.resize(static_cast<size_t>(dataset.max_rows % rows));
-    std::sort(rest_.begin(), rest_.end());
+    const int64_t each = wanted / std::ssize(pool);
+    for (const int64_t row : pool) times_[static_cast<size_t>(row)] = each;
+    shuffle_if_drawn(dataset, /*purpose=*/2, pool);
+    for (int64_t i = 0; i < wanted % std::ssize(pool); ++i)
+      ++times_[static_cast<size_t>(pool[static_cast<size_t>(i)])];
   }
   int64_t times(int64_t row) const {
-    return each_ + (std::binary_search(rest_.begin(), rest_.end(), row) ? 1 : 0);
+    return row < std::ssize(times_) ? times_[static_cast<size_t>(row)] : 0;
   }
 
  private:
-  int64_t each_ = 0;
-  std::vector<int64_t> rest_;
+  /// Errors: DataError where none is left for training.
+  static int64_t number_held_out(const Dataset& dataset, int64_t rows, int64_t wanted) {
+    const int64_t least = std::min(rows, wanted);
+    const auto share = static_cast<int64_t>(dataset.held_out_share * static_cast<double>(least));
+    const int64_t held_out = std::max<int64_t>(share, 1);
+    if (held_out < least) return held_out;
+    throw DataError(tr("{}: of {} rows {} are to be held out: none is left for training",
+                       dataset.name, least, held_out),
+                    tr("a row of each data set is held out at least; give more rows of this one, "
+                       "or --val_dataset FILE in place of a part"));
+  }
+  static void shuffle_if_drawn(const Dataset& dataset, uint64_t purpose,
+                               std::vector<int64_t>& rows) {
+    if (dataset.choice != RowChoice::kDrawn) return;
+    NumpyRandomState random(static_cast<uint32_t>(mix64(dataset.draw_seed, purpose)));
+    random.shuffle(std::span(rows));
+  }
+
+  std::vector<int64_t> times_;
 };
 
 }  // namespace
@@ -254,13 +284,15 @@ struct RowReader::State {
   explicit State(const Dataset& dataset) : dataset(dataset) {}
   /// How often the next row is taken.
   int64_t times() {
-    if (dataset.max_rows < 0) return 1;
-    if (dataset.choice == RowChoice::kFirst) return rows < dataset.max_rows ? 1 : 0;
+    const bool is_whole = dataset.part == RowPart::kAll;
+    if (is_whole && dataset.max_rows < 0) return 1;
+    if (is_whole && dataset.choice == RowChoice::kFirst) return rows < dataset.max_rows ? 1 : 0;
     if (!chosen) chosen.emplace(dataset);
     return chosen->times(rows);
   }
   bool has_enough() const {
-    return dataset.max_rows >= 0 && dataset.choice == RowChoice::kFirst && rows >= dataset.max_rows;
+    return dataset.part == RowPart::kAll && dataset.max_rows >= 0 &&
+           dataset.choice == RowChoice::kFirst && rows >= dataset.max_rows;
   }
   const Dataset& dataset;
   std::unique_ptr<FileRows> current;

@@ -1,5 +1,7 @@
 #include "settings/options/data_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -48,12 +50,18 @@ void read_names(const Options& options, const char* flag, std::string& chinese,
   english = names.back();
 }
 
+/// As ms-swift reads a stream: in the order of the files, after the first shuffle.
+bool streams(const Options& options) {
+  return is_of_swift(options.profile().name) && options.get_bool_or("streaming", false);
+}
+
 /// ms-swift shuffles twice: the rows when they are read, and what is read of them every epoch;
 /// where answers are judged, only as --dataset_shuffle says.
 void take_order(const Options& options, const DataOf& of, DataConfig& data) {
   const bool rows = options.get_bool_or("dataset_shuffle", true);
   const bool every_epoch =
-      of.is_rewarded ? rows : options.get_bool_or("train_dataloader_shuffle", true);
+      of.is_rewarded ? rows
+                     : options.get_bool_or("train_dataloader_shuffle", true) && !streams(options);
   data.shuffle =
       options.get_bool("shuffle") && !options.get_bool("no_shuffle") && (rows || every_epoch);
   data.shuffles_once = data.shuffle && !every_epoch;
@@ -83,11 +91,11 @@ void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
       options.given_as(by_neat ? "neat_packing" : "packing"), data.max_length, system);
 }
 
-/// ms-swift draws the rows of path#n, and repeats a data set that has fewer; LLaMA-Factory does so
-/// by num_samples in its dataset_info.json.
+/// ms-swift draws the rows of path#n, and repeats a data set that has fewer, but of a stream it
+/// takes the first; LLaMA-Factory draws by num_samples in its dataset_info.json.
 void take_choice(const Options& options, DataConfig& data) {
   const std::string& system = options.profile().name;
-  if (is_of_swift(system)) {
+  if (is_of_swift(system) && !streams(options)) {
     data.choice = options.get_bool_or("dataset_shuffle", true) ? data::RowChoice::kDrawn
                                                                : data::RowChoice::kRepeated;
   }
@@ -160,12 +168,35 @@ std::string truncation_from(const Options& options, const DataOf& of) {
       tr("danlu pretrain reads plain texts; left and right cut conversations"));
 }
 
+/// Whether a part that the line holds out is trained all the same, as ms-swift does where nothing
+/// evaluates it, and of a stream. Elsewhere it is held out for nothing, which is said.
+bool gives_back_held_out(const Options& options) {
+  const bool asks = options.is_given("val_ratio") && options.get_float("val_ratio") > 0;
+  if (!asks || options.has_value("write_samples")) return false;
+  const std::string said =
+      fmt::format("{} {:g}", options.given_as("val_ratio"), options.get_float("val_ratio"));
+  if (is_of_swift3(options) && streams(options)) {
+    log::notice("{}: nothing is held out of streams, as in ms-swift; --val_dataset is evaluated",
+                said);
+    return true;
+  }
+  if (evaluates(options)) return false;
+  if (is_of_swift3(options)) {
+    log::notice("{}: nothing is held out, as in ms-swift where nothing is evaluated", said);
+    return true;
+  }
+  log::warning("{}: rows are held out, and nothing evaluates them", said);
+  return false;
+}
+
 /// The rows that are held out, as a part or, above 1, as a number. Errors: UsageError.
 void take_held_out(const Options& options, const DataOf& of, DataConfig& data) {
+  if (gives_back_held_out(options)) return;
   const double said =
       options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
   if (said < 1) {
     data.validation_ratio = said;
+    data.splits_rows = said > 0 && of.task == Task::kSft && is_of_swift3(options);
     return;
   }
   const std::string flag = options.given_as("val_ratio");
@@ -237,6 +268,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   take_ends_of_epochs(options, of, data);
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
+  data.texts_end_epochs = options.profile().name == "llamafactory" && of.task == Task::kPretrain;
   data.limits_validation = options.profile().name == "llamafactory";
   take_choice(options, data);
   data.max_rows_of_all = options.get_int("max_total_samples");

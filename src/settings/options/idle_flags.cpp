@@ -80,7 +80,8 @@ std::vector<Rule> row_rules(const TrainConfig& config) {
        {"template", "templates_file", "system", "train_on_prompt", "mask_history",
         "enable_thinking", "model_name", "model_author"},
        tr("in pretrain: rows are plain text")},
-      {fills_rows || config.objective.kind == ObjectiveKind::kPolicy,
+      {(fills_rows && !config.data.texts_end_epochs) ||
+           config.objective.kind == ObjectiveKind::kPolicy,
        {"dataloader_drop_last"},
        tr("here: the step goes on into the next epoch")},
   };
@@ -148,12 +149,16 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        with(options, "save_strategy", interval(config.output.save))},
       {config.output.evaluate != Interval::kSteps,
        {"eval_steps"},
-       config.output.evaluate == Interval::kNo ? tr("without evaluation")
-                                               : tr("with one each epoch")},
+       config.output.evaluate == Interval::kNo    ? tr("without evaluation")
+       : config.output.evaluate == Interval::kEnd ? tr("with one at the end")
+                                                  : tr("with one each epoch")},
       {!data::reads_media(processor_directory(config)), flags_of_pictures(),
        tr("with a model that reads text alone")},
       {true, flags_without_use(config.objective),
        tr("in {}", config.objective.name.empty() ? task_name(config.task) : config.objective.name)},
+      {options.get_bool_or("streaming", false) && !is_of_swift(options.profile().name),
+       {"streaming"},
+       tr("here: rows are streamed into a cache of tokens once")},
       {options.has_value("model") || options.has_value("load"),
        {"model_type"},
        tr("where the model's directory is named")},

@@ -13,17 +13,52 @@
 namespace danlu::settings {
 namespace {
 
-/// In other words than --eval_strategy.
-bool is_told_to_evaluate(const Options& options) {
-  return options.get_bool_or("do_eval", false) || options.get_bool("load_best_model_at_end") ||
-         options.is_given("early_stop_interval");
+/// By what needs evaluations while it trains.
+bool needs_evaluations(const Options& options) {
+  return options.get_bool("load_best_model_at_end") || options.is_given("early_stop_interval");
 }
 
-Interval interval_from(const Options& options, const char* name) {
-  if (options.source(name) == OptionSource::kProfile) return Interval::kSteps;
-  const std::string text = options.get_string_or(name, "steps");
+/// In other words than --eval_strategy.
+bool is_told_to_evaluate(const Options& options) {
+  return options.get_bool_or("do_eval", false) || needs_evaluations(options);
+}
+
+Interval interval_from(const Options& options, const char* name, const std::string& usual) {
+  const std::string text = options.get_string_or(name, usual);
   if (text == "best") return Interval::kBest;
   return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
+}
+
+/// What ms-swift 3's --eval_strategy is where it is not given.
+std::string strategy_of_saving(const Options& options) {
+  const std::string saving = options.get_string_or("save_strategy", "steps");
+  return is_of_swift3(options) && saving != "best" ? saving : "steps";
+}
+
+Interval evaluation_interval(const Options& options) {
+  if (!evaluates(options)) return Interval::kNo;
+  // do_eval alone asks LLaMA-Factory for one evaluation, of the finished model.
+  if (options.source("eval_strategy") == OptionSource::kProfile)
+    return needs_evaluations(options) ? Interval::kSteps : Interval::kEnd;
+  return interval_from(options, "eval_strategy", strategy_of_saving(options));
+}
+
+/// Errors: UsageError where a line of ms-swift goes on from a checkpoint with its weights alone.
+void refuse_half_a_resumption(const Options& options) {
+  if (!options.get_bool("finetune") || !options.is_given("resume")) return;
+  std::string flag = options.given_as("finetune");
+  std::replace(flag.begin(), flag.end(), '-', '_');
+  if (!flag.ends_with("resume_only_model")) return;
+  static const std::vector<std::string> kRules = {"auto", "none", "true", "True", "false", "False"};
+  const std::string from = options.get_string("resume");
+  if (std::count(kRules.begin(), kRules.end(), from)) return;
+  throw UsageError(
+      tr("[train] {} beside {} {}: a checkpoint is gone on from with all of its state, optimizer "
+         "and schedule included",
+         options.given_as("finetune"), options.given_as("resume"), from),
+      tr("a new run from its weights alone: leave both out, and give it as --model, a "
+         "checkpoint of adapters as --adapters; to go on with the run, leave out {}",
+         options.given_as("finetune")));
 }
 
 /// Steps, or below 1 a part of all, as transformers has it. Errors: UsageError.
@@ -68,9 +103,10 @@ bool wants_tensorboard(const Options& options) {
 }  // namespace
 
 OutputConfig output_from(const Options& options, const std::string& model_name) {
+  refuse_half_a_resumption(options);
   OutputConfig output;
-  output.save = interval_from(options, "save_strategy");
-  output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
+  output.save = interval_from(options, "save_strategy", "steps");
+  output.evaluate = evaluation_interval(options);
   take_steps(options, "save_steps", output.save_steps, output.shares.save);
   take_steps(options, "eval_steps", output.eval_steps, output.shares.eval);
   take_steps(options, "logging_steps", output.logging_steps, output.shares.logging);
@@ -90,6 +126,10 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   const std::string& system = options.profile().name;
   output.eval_counts_steps = system == "mindspeed" || system == "megatron-swift";
   output.early_stop = options.get_int_or("early_stop_interval", 0);
+  output.stops_at_saves = is_of_swift3(options);
+  // Elsewhere the best is one of the checkpoints that the line asks for.
+  output.saves_best =
+      system == "danlu" || output.load_best_at_end || output.save == Interval::kBest;
   output.log_first_step = options.get_bool("logging_first_step");
   const std::string format = options.get_string("log_format");
   output.log_format = format == "hf"         ? LogFormat::kHf
@@ -119,11 +159,17 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   return output;
 }
 
+bool is_of_swift3(const Options& options) {
+  const std::string& system = options.profile().name;
+  return system == "swift3" || system == "megatron-swift";
+}
+
 bool evaluates(const Options& options) {
   // A profile's "no" says that the Trainer evaluates where it is told to.
   if (options.source("eval_strategy") == OptionSource::kProfile)
     return is_told_to_evaluate(options);
   if (options.has_value("eval_strategy")) return options.get_string("eval_strategy") != "no";
+  if (strategy_of_saving(options) == "no") return false;
   if (!options.get_bool_or("do_eval", true)) return false;
   return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);
 }

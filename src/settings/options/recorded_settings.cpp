@@ -49,8 +49,11 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
     recorded.settings["max_length"] = config.data.max_length;
   // What other flags of the line have made of a profile's word.
-  if (options.source("eval_strategy") == OptionSource::kProfile)
+  if (options.source("eval_strategy") == OptionSource::kProfile) {
     recorded.settings["eval_strategy"] = config.output.evaluate == Interval::kNo ? "no" : "steps";
+    // No word of it says that: the record's profile and its do_eval do.
+    if (config.output.evaluate == Interval::kEnd) recorded.settings.erase("eval_strategy");
+  }
   if (options.source("truncation") == OptionSource::kProfile)
     recorded.settings["truncation"] = recorded.args["truncation"] = config.data.truncation;
   recorded.settings["profile"] =

@@ -53,6 +53,15 @@ LogWindow window_from(const Json& saved) {
   return window;
 }
 
+/// What is not finite is null in JSON.
+Json loss_json(double loss) { return std::isfinite(loss) ? Json(loss) : Json(nullptr); }
+
+double loss_from(const Json& saved, const char* key, double otherwise) {
+  if (!saved.contains(key)) return otherwise;
+  return saved.at(key).is_null() ? std::numeric_limits<double>::infinity()
+                                 : saved.at(key).get<double>();
+}
+
 }  // namespace
 
 void LogWindow::add(const StepResult& result, double step_s, double data_wait_s,
@@ -75,31 +84,33 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s,
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,
                    const Json& identity, double epoch) {
-  return {
-      {"global_step", state.step},
-      {"max_steps", plan.total_steps},
-      {"epoch", epoch},
-      {"best_metric", std::isfinite(progress.best_loss) ? Json(progress.best_loss) : Json(nullptr)},
-      {"best_global_step", progress.best_step},
-      {"best_model_checkpoint", progress.best_step > 0
-                                    ? Json(fmt::format("checkpoint-{}", progress.best_step))
-                                    : Json(nullptr)},
-      {"optimizer_updates", state.optimizer->updates()},
-      {"loss_scaler", state.loss_scaler.state()},
-      {"bad_steps_in_row", state.bad_steps_in_row},
-      {"skipped_steps", state.skipped_steps},
-      {"num_input_tokens_seen", state.tokens_seen},
-      {"train_seconds", progress.train_seconds},
-      {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
-      {"evaluations_since_best", progress.evaluations_since_best},
-      {"loss_sum", progress.loss_sum},
-      {"loss_steps", progress.loss_steps},
-      {"log_window", window_json(progress.window)},
-      {"rng",
-       {{"scheme", "mix64(seed, step, sample, position, module, column)"},
-        {"seed", identity.at("seed")}}},
-      {"identity", identity},
-      {"log_history", progress.log_history}};
+  return {{"global_step", state.step},
+          {"max_steps", plan.total_steps},
+          {"epoch", epoch},
+          {"best_metric", loss_json(progress.best_loss)},
+          {"best_global_step", progress.best_step},
+          {"best_model_checkpoint", progress.best_step > 0
+                                        ? Json(fmt::format("checkpoint-{}", progress.best_step))
+                                        : Json(nullptr)},
+          {"optimizer_updates", state.optimizer->updates()},
+          {"loss_scaler", state.loss_scaler.state()},
+          {"bad_steps_in_row", state.bad_steps_in_row},
+          {"skipped_steps", state.skipped_steps},
+          {"num_input_tokens_seen", state.tokens_seen},
+          {"train_seconds", progress.train_seconds},
+          {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
+          {"evaluations_since_best", progress.evaluations_since_best},
+          {"lowest_eval_loss", loss_json(progress.lowest_loss)},
+          {"lowest_eval_loss_when_saved", loss_json(progress.lowest_when_saved)},
+          {"saved_as_best", progress.saved_as_best},
+          {"loss_sum", progress.loss_sum},
+          {"loss_steps", progress.loss_steps},
+          {"log_window", window_json(progress.window)},
+          {"rng",
+           {{"scheme", "mix64(seed, step, sample, position, module, column)"},
+            {"seed", identity.at("seed")}}},
+          {"identity", identity},
+          {"log_history", progress.log_history}};
 }
 
 void restore_progress(const Json& saved, RunProgress& progress, TrainState& state) {
@@ -113,6 +124,10 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
       progress.best_loss = saved.at("best_metric").get<double>();
     progress.best_step = saved.at("best_global_step").get<int64_t>();
     progress.evaluations_since_best = saved.value("evaluations_since_best", int64_t{0});
+    progress.lowest_loss = loss_from(saved, "lowest_eval_loss", progress.best_loss);
+    progress.lowest_when_saved =
+        loss_from(saved, "lowest_eval_loss_when_saved", progress.lowest_loss);
+    progress.saved_as_best = saved.value("saved_as_best", std::vector<int64_t>());
     progress.train_seconds = saved.at("train_seconds").get<double>();
     progress.loss_sum = saved.at("loss_sum").get<double>();
     progress.loss_steps = saved.at("loss_steps").get<int64_t>();

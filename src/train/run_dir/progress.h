@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "train/prepare_data.h"
@@ -39,6 +40,10 @@ struct RunProgress {
   int64_t loss_steps = 0;
   LogWindow window;  ///< so that a run resumed between two records logs what it would have
   Json log_history = Json::array();
+  double lowest_loss =
+      std::numeric_limits<double>::infinity();  ///< of all evaluations, saved or not
+  double lowest_when_saved = std::numeric_limits<double>::infinity();  ///< at the last that counted
+  std::vector<int64_t> saved_as_best;  ///< steps that were saved for their evaluation alone
 
   /// Whether so many evaluations in a row found nothing better; limit 0: never.
   bool stops_early(int64_t limit) const { return limit > 0 && evaluations_since_best >= limit; }
@@ -46,6 +51,14 @@ struct RunProgress {
   void forget_best() {
     best_loss = std::numeric_limits<double>::infinity();
     best_step = evaluations_since_best = 0;
+    lowest_loss = lowest_when_saved = best_loss;
+    saved_as_best.clear();
+  }
+  /// Instead of evaluations: a checkpoint counts if nothing better was found since the last.
+  void count_checkpoint() {
+    if (lowest_loss == std::numeric_limits<double>::infinity()) return;  // nothing was evaluated
+    evaluations_since_best = lowest_loss < lowest_when_saved ? 0 : evaluations_since_best + 1;
+    lowest_when_saved = lowest_loss;
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -65,6 +66,21 @@ bool outlives_removal(Run& run, const Work& work) {
   return false;
 }
 
+/// Removes the checkpoints of `steps` that are not among `keep`.
+void remove_former_best(const std::filesystem::path& run_dir, const std::vector<int64_t>& steps,
+                        const std::vector<std::filesystem::path>& keep) {
+  for (const int64_t step : steps) {
+    const auto former = run_dir / fmt::format("checkpoint-{}", step);
+    std::error_code unknown;
+    if (!std::filesystem::exists(former, unknown)) continue;
+    const bool is_kept = std::any_of(keep.begin(), keep.end(), [&](const auto& kept) {
+      std::error_code ignored;
+      return std::filesystem::equivalent(kept, former, ignored);
+    });
+    if (!is_kept) remove_directory_atomic(former);
+  }
+}
+
 }  // namespace
 
 void require_finite_everywhere(const Run& run) {
@@ -77,6 +93,7 @@ void begin_checkpoint(Run& run) {
   require_finite_everywhere(run);
   run.last_saved_step = run.state.step;
   run.best_when_saved = run.progress.best_step;
+  run.as_best_when_saved = run.progress.saved_as_best;
   const bool adapter = run.config.tuner == Tuner::kLora;
   checkpoint::SaveRequest request;
   request.run_dir = run.config.output.directory;
@@ -124,16 +141,18 @@ void go_on_saving(Run& run, bool waits) {
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
   // A directory that is gone is said at the next line of the log.
   if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved,
-                          run.megatron_copies.sources()))
+                          run.megatron_copies.sources(), run.as_best_when_saved))
     return;
   log::info("saved {}", saved->string());
   if (run.ranks.is_first()) run.megatron_copies.begin(*saved, run.last_saved_step);
 }
 
 bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
-                        int64_t best_step, std::vector<std::filesystem::path> in_use) {
+                        int64_t best_step, std::vector<std::filesystem::path> in_use,
+                        const std::vector<int64_t>& as_best) {
   const std::filesystem::path& run_dir = output.directory;
   std::string stays = tr("links and older checkpoints stay as they are");
+  bool best_is_whole = false;
   try {
     checkpoint::point_link(run_dir, "last", newest);
     std::vector<std::filesystem::path>& keep = in_use;
@@ -143,9 +162,11 @@ bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path&
       if (std::filesystem::exists(best / "DONE")) {
         checkpoint::point_link(run_dir, "best", best);
         keep.push_back(best);
+        best_is_whole = true;
       }
     }
     stays = tr("older checkpoints stay");
+    if (best_is_whole) remove_former_best(run_dir, as_best, keep);
     checkpoint::rotate(run_dir, output.save_total_limit, keep);
   } catch (const std::exception&) {
     const Error error = current_error();

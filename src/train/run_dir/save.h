@@ -17,9 +17,11 @@ void begin_checkpoint(Run& run);
 void go_on_saving(Run& run, bool waits);
 
 /// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
-/// superfluous ones but for those of `in_use`. Where that fails it says what stays, since the
-/// newest is whole. False where the run's directory is gone.
+/// superfluous ones but for those of `in_use`: of the steps `as_best`, which were saved for their
+/// evaluation alone, those that are no longer the best, once that is whole. Where that fails it
+/// says what stays, since the newest is whole. False where the run's directory is gone.
 bool settle_checkpoints(const settings::OutputConfig& output, const std::filesystem::path& newest,
-                        int64_t best_step, std::vector<std::filesystem::path> in_use = {});
+                        int64_t best_step, std::vector<std::filesystem::path> in_use = {},
+                        const std::vector<int64_t>& as_best = {});
 
 }  // namespace danlu::train

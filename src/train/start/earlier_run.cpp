@@ -41,6 +41,26 @@ void keep_steps(const Json& identity, TrainConfig& config) {
     if (!config.given_as.count("dataloader_drop_last")) config.data.drops_last = false;
     log::info("the last step of an epoch stays what is left of it, as this run began");
   }
+  if (config.data.texts_end_epochs && began_otherwise("texts_end_epochs")) {
+    config.data.texts_end_epochs = false;
+    log::info("the last step of an epoch goes on into the next, as this run began");
+  }
+}
+
+void keep_rows(const Json& identity, TrainConfig& config) {
+  if (config.data.splits_rows && !identity.contains("splits_rows")) {
+    config.data.splits_rows = false;
+    if (config.data.validation_ratio > 0)
+      log::info("rows stay held out as this run began: of what path#n takes");
+  }
+  // With every profile it was the run's own seed once.
+  const auto seed = json_get<uint64_t>(identity, "data_seed");
+  if (!seed || *seed == config.data.seed || *seed != config.seed ||
+      config.given_as.count("data_seed"))
+    return;
+  config.data.seed = *seed;
+  config.args["data_seed"] = config.settings["data_seed"] = *seed;
+  log::info("rows are drawn by --data_seed {}, as this run began", *seed);
 }
 
 /// LLaMA-Factory's names meant MindSpeed-LLM's templates once.
@@ -79,6 +99,7 @@ void go_on_as_begun(const EarlierRun& earlier, TrainConfig& config) {
   if (!earlier.checkpoint) return;
   const Json identity = earlier.checkpoint->trainer_state.value("identity", Json::object());
   keep_steps(identity, config);
+  keep_rows(identity, config);
   keep_template(*earlier.checkpoint, config);
   keep_reference(identity, earlier.checkpoint->directory, config);
 }
@@ -116,7 +137,8 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
 void make_good(Run& run, const checkpoint::Loaded& from) {
   const bool keeps = run.run_dir.keeper == run.ranks.rank();
   if (!keeps || !is_newest(from, run.config.output.directory)) return;
-  settle_checkpoints(run.config.output, from.directory, run.progress.best_step);
+  settle_checkpoints(run.config.output, from.directory, run.progress.best_step, {},
+                     run.progress.saved_as_best);
   if (run.ranks.is_first()) run.megatron_copies.catch_up();
 }
 
