@@ -13,7 +13,8 @@ struct ReadHead {
   std::vector<float> bias;               ///< one for each row, or none
   double scale = 1;                      ///< of the products
   double softcap = 0;                    ///< c: the numbers are c tanh(x / c); 0: they are x
-  /// Of an encoder: the rows read tanh of what this layer makes of the hidden state.
+  /// The layer of an encoder whose output, through tanh, the rows read in place of the hidden
+  /// state.
   std::vector<std::vector<float>> dense_rows = {};
   std::vector<float> dense_bias = {};
 };

@@ -49,6 +49,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/infer/step.cpp", {2, "logits that have come to the host, where ids are drawn"}},
       {"src/infer/predicted_drafts.cpp", {1, "logits that have come to the host"}},
       {"src/infer/live_request.cpp", {1, "hidden states that have come to the host"}},
+      {"src/layers/positions.cpp", {2, "numbers of tokens, whose types are looked up on the host"}},
       {"src/layers/adapter_runs.cpp", {1, "numbers of rows that have come to the host"}},
       {"src/infer/likelihood.cpp", {2, "logits that have come to the host"}},
   };

@@ -26,8 +26,8 @@ TokenId pair_id(const Json& spec, const char* key, const std::string& origin) {
 }
 
 /// nullopt: not first one text and then the other.
-std::optional<PostProcessor::Pair> read_pair(const Json& spec, const Json& specials,
-                                             const std::string& origin) {
+std::optional<PostProcessor::Pair> pair_of_template(const Json& spec, const Json& specials,
+                                                    const std::string& origin) {
   const auto pieces = spec.find("pair");
   if (pieces == spec.end() || !pieces->is_array()) return std::nullopt;
   PostProcessor::Pair pair;
@@ -68,7 +68,7 @@ PostProcessor read_template(const Json& spec, const std::string& origin) {
     }
   }
   result.keeps_text = seen_text;
-  result.pair = read_pair(spec, specials, origin);
+  result.pair = pair_of_template(spec, specials, origin);
   return result;
 }
 
