@@ -167,7 +167,7 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
                                              {"--add-bos-token"},
                                              {"--label_smoothing_factor", "0.1"},
                                              {"--galore_quantization", "true"},
-                                             {"--pure_bf16", "true"},
+                                             {"--fp8", "true"},
                                              {"--lora_bias", "all"}}) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))
         << words[0];

@@ -48,6 +48,11 @@ TEST_F(TrainOptions, ApolloIsLlamaFactorys) {
   EXPECT_TRUE(apollo.scales_first);
 }
 
+TEST_F(TrainOptions, NamesOfSwiftsOptimizersThatAreRatesAreAdamWs) {
+  for (const char* name : {"lorap", "multimodal"})
+    EXPECT_TRUE(with("sft", {"--optimizer", name}).adamw.is_plain()) << name;
+}
+
 TEST_F(TrainOptions, AdamMiniHasASecondMomentForAHead) {
   EXPECT_TRUE(with("sft", {"--use_adam_mini", "true"}).adamw.mini);
   const auto blocks = [](const char* name, std::vector<int64_t> shape, arch::Role role) {

@@ -8,6 +8,8 @@ namespace {
 
 std::vector<OptionSpec> without_effect() {
   return {
+      ignored_switch({"pure_bf16"},
+                     "weights are bf16 (--dtype), and are updated from fp32 masters all the same"),
       ignored_switch({"tf32", "bf16_full_eval", "fp16_full_eval"},
                      "every number is computed in the type that --dtype names"),
       ignored({"lora_dtype", "half_precision_backend", "fp16_opt_level"},
@@ -201,8 +203,7 @@ std::vector<OptionSpec> model_and_tuner() {
       ignored_switch({"muon_use_syrk"}, "there is one set of kernels"),
       unavailable({"cosine_min_lr_ratio"},
                   "the shape has flags of its own: --min_lr, --lr_num_cycles, --lr_power, …"),
-      unavailable({"pure_bf16", "fp8", "fp8_format"},
-                  "weights are trained with fp32 masters: --dtype bf16"),
+      unavailable({"fp8", "fp8_format"}, "weights are trained with fp32 masters: --dtype bf16"),
       unavailable({"load_in_8bit"}, "base weights are held in 4 bits: --quantization_bit 4"),
       ignored({"bnb_4bit_comp_dtype", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage"},
               "products are computed in --dtype"),

@@ -153,11 +153,12 @@ std::vector<OptionSpec> schedule_options() {
        .help = "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in; "
                "muon: of matrices, the rest by AdamW; dist_muon: with its state shared (--shard "
                "zero1); "
-               "galore, apollo, adam_mini: less state",
+               "galore, apollo, adam_mini: less state; lorap, multimodal: ms-swift's words for "
+               "--loraplus_lr_ratio, --vit_lr and --aligner_lr",
        .aliases = {"optimizer"},
        .choices = {"adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused",
                    "adamw_apex_fused", "adamw_hf", "adamw_torch_xla", "adam", "muon", "dist_muon",
-                   "galore", "galore_adamw", "apollo", "adam_mini"},
+                   "galore", "galore_adamw", "apollo", "adam_mini", "lorap", "multimodal"},
        .group = optimizer},
       {.name = "weight_decay",
        .type = OptionType::kFloat,
