@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "layers/linear_inputs.h"
 #include "ops/linear.h"
 #include "ops/pointwise.h"
 
@@ -47,6 +48,7 @@ at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass, const Param
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
+  tell_input(*this, x_NI);
   if (is_adapted(pass)) return product(x_NI, pass, bias);
   if (weight.quantized) return ops::quantized_linear(x_NI, *weight.quantized, bias.tensor);
   return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
@@ -65,6 +67,7 @@ std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
   }
   if (is_plain && all([](const Linear* linear) { return !linear->weight.quantized; })) {
     std::vector<ops::LinearFactor> factors;
+    for (const Linear* linear : linears) tell_input(*linear, x_NI);
     for (const Linear* linear : linears)
       factors.push_back({linear->weight.tensor, linear->bias.tensor});
     return ops::linears(x_NI, factors);

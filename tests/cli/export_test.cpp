@@ -57,9 +57,9 @@ TEST_F(Export, FourBitsAreThoseOfConvert) {
       "--no-double_quantization"});
   ok({"diff", "by_convert", "nf4"});
   ok({"infer", "--model", "nf4", "--prompt", "the", "--max_new_tokens", "1"});
-  expect_error(run({"export", "--model", good("model").string(), "--quant_method", "gptq",
+  expect_error(run({"export", "--model", good("model").string(), "--quant_method", "awq",
                     "--quant_bits", "4", "--dataset", "a#500", "b#500"}),
-               2, {"gptq of 4 bits", "hint: danlu convert MODEL FILE.gguf"});
+               2, {"awq of 4 bits", "hint: danlu convert MODEL FILE.gguf"});
 }
 
 TEST_F(Export, RowsAreTokenisedOnceForRunsToCome) {

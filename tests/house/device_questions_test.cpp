@@ -34,6 +34,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/objectives/drawn_tokens.cpp", {1, "rows of targets, which stay on the host"}},
       {"src/layers/score_head.cpp", {1, "rows that are asked for, which stay on the host"}},
       {"src/train/objectives/step_scores.cpp", {1, "scores that have come to the host"}},
+      {"src/models/gptq.cpp", {7, "a matrix that is rounded on the host"}},
       {"src/models/read_head.cpp", {1, "numbers that have come to the host"}},
       {"src/train/objectives/ranking.cpp", {3, "numbers that have come to the host"}},
       {"src/train/objectives/text_labels.cpp", {1, "numbers that have come to the host"}},

@@ -187,9 +187,10 @@ TEST(PackedWeights, WhatIsPackedIsRead) {
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
           const auto place = static_cast<size_t>(order[static_cast<size_t>(c)] * rows + r);
-          expected.push_back((static_cast<float>(codes[static_cast<size_t>(r * cols + c)]) -
-                              static_cast<float>(zeros[place])) *
-                             scales[place]);
+          const float number = (static_cast<float>(codes[static_cast<size_t>(r * cols + c)]) -
+                                static_cast<float>(zeros[place])) *
+                               scales[place];
+          expected.push_back(f16_to_float(float_to_f16(number)));
         }
       }
       const GptqTensors made = pack_gptq(rows, cols, bits, codes, scales, zeros, order, less_one);

@@ -47,6 +47,7 @@ OptionTable diff_options();
 int run_diff(const Options& options);
 OptionTable init_options();
 OptionTable merge_options();
+OptionTable quantize_options();
 OptionTable export_options();
 int run_export(const Options& options);
 OptionTable verify_options();

@@ -12,10 +12,12 @@
 #include "base/log.h"
 #include "base/lower_case.h"
 #include "base/shell_quote.h"
+#include "base/temporary.h"
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
 #include "cli/commands/hub_choice.h"
+#include "cli/commands/inference_options.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -74,11 +76,13 @@ std::vector<OptionSpec> results() {
        .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"},
        .group = group},
       {.name = "quant_method",
-       .help = "bnb: linear layers are stored in NF4, as bitsandbytes does",
+       .help =
+           "bnb: linear layers are stored in NF4, as bitsandbytes does; gptq, gptq_v2: in codes "
+           "that --dataset calibrates",
        .group = group},
       {.name = "quant_bits",
        .type = OptionType::kInt,
-       .help = "4, of bnb",
+       .help = "4 of bnb; 2, 3, 4 or 8 of gptq",
        .aliases = {"quantization_bit"},
        .group = group},
       wish("bnb_4bit_use_double_quant", "the factors are quantised too (default)"),
@@ -120,6 +124,47 @@ constexpr const char* kOfRows[] = {"split_dataset_ratio",
                                    "seed",
                                    "data_seed"};
 
+/// What of a calibration goes to danlu quantize, under the same name.
+constexpr const char* kOfCalibration[] = {"quant_n_samples", "quant_batch_size", "group_size",
+                                          "desc_act",        "damp_percent",     "device"};
+
+std::vector<OptionSpec> calibration() {
+  const std::string group = "Calibration";
+  return {{.name = "quant_n_samples",
+           .type = OptionType::kInt,
+           .help = "rows of --dataset that are drawn (default: 256)",
+           .aliases = {"export_quantization_nsamples"},
+           .range = at_least(1),
+           .group = group},
+          {.name = "quant_batch_size",
+           .type = OptionType::kInt,
+           .help = "sequences of one pass (default: 1)",
+           .range = at_least(1).up_to(1 << 16),
+           .group = group},
+          {.name = "group_size",
+           .type = OptionType::kInt,
+           .help = "columns that share a scale; -1: all (default: 128)",
+           .range = at_least(-1).up_to(1 << 20),
+           .group = group},
+          {.name = "desc_act",
+           .type = OptionType::kBool,
+           .help = "columns of larger inputs are rounded first",
+           .group = group},
+          {.name = "damp_percent",
+           .type = OptionType::kFloat,
+           .help = "of the mean of a Hessian's diagonal, added to it (default: 0.1)",
+           .range = at_least(0).up_to(1),
+           .group = group},
+          {.name = "device", .help = "cpu, cuda[:n] (default: cpu)", .group = group},
+          {.name = "export_quantization_bit",
+           .type = OptionType::kInt,
+           .help = "LLaMA-Factory's: GPTQ of so many bits",
+           .group = group},
+          {.name = "export_quantization_dataset",
+           .help = "LLaMA-Factory's: the rows, plain text under \"text\"",
+           .group = group}};
+}
+
 std::vector<OptionSpec> rows() {
   const std::string group = "Rows";
   std::vector<OptionSpec> specs = {
@@ -130,7 +175,7 @@ std::vector<OptionSpec> rows() {
        .group = group},
       {.name = "dataset",
        .type = OptionType::kList,
-       .help = "the rows (to weights they mean nothing: there is no calibration)",
+       .help = "the rows, also those of a calibration",
        .group = group},
       {.name = "val_dataset", .type = OptionType::kList, .help = "held-out rows", .group = group},
       {.name = "template_mode",
@@ -138,14 +183,16 @@ std::vector<OptionSpec> rows() {
        .group = group}};
   for (const char* name : kOfRows)
     specs.push_back({.name = name, .help = "as danlu sft has it", .group = group});
+  for (OptionSpec& spec : specs)
+    if (spec.name == "max_length") spec.aliases = {"export_quantization_maxlen"};
   return specs;
 }
 
 std::vector<OptionSpec> foreign() {
   return {
       ignored({"model_type"}, "files say what they are, and are carried over"),
-      ignored({"export_device", "device_map", "infer_backend", "quant_n_samples",
-               "quant_batch_size", "mtp_num_layers", "bnb_4bit_compute_dtype"},
+      ignored({"export_device", "device_map", "infer_backend", "mtp_num_layers",
+               "bnb_4bit_compute_dtype"},
               "weights are written a tensor at a time, from the files alone"),
       ignored_switch({"trust_remote_code"}, "no code of a model is ever run"),
       ignored_switch({"load_data_args", "load_args"}, "files say what they are"),
@@ -161,9 +208,6 @@ std::vector<OptionSpec> foreign() {
       unavailable({"push_to_hub", "hub_model_id", "hub_token", "export_hub_model_id"},
                   "nothing is sent anywhere"),
       unavailable({"to_peft_format"}, "adapters are in PEFT's form"),
-      unavailable({"export_quantization_bit", "export_quantization_dataset"},
-                  "weights are quantised by no calibration: --quant_method bnb, or danlu convert "
-                  "--to gguf --outtype q4_0"),
       unavailable({"fp8_recipe", "fp8_format", "fp8_param_gather"},
                   "weights are not written in 8 bits of floating point"),
   };
@@ -221,15 +265,26 @@ std::string path_with(const std::string& path, const char* ending) {
 
 bool wants(const Options& options, const char* name) { return options.get_bool_or(name, false); }
 
-/// Errors: UsageError for methods that need a calibration.
+/// "gptq" or "gptq_v2", where weights are to be calibrated; else "".
+std::string calibrated_form(const Options& options) {
+  const std::string method = options.get_string_or("quant_method", "");
+  if (method == "gptq" || method == "gptq_v2") return method;
+  return method.empty() && options.has_value("export_quantization_bit") ? "gptq" : "";
+}
+
+int64_t gptq_bits(const Options& options) {
+  return options.get_int_or("quant_bits", options.get_int_or("export_quantization_bit", 4));
+}
+
+/// Errors: UsageError for other methods.
 bool wants_nf4(const Options& options) {
   const std::string method = options.get_string_or("quant_method", "");
   if (method.empty() && !options.has_value("quant_bits")) return false;
   const bool is_bnb = method.empty() || method == "bnb" || method == "bitsandbytes";
   if (is_bnb && options.get_int_or("quant_bits", 4) == 4) return true;
   throw UsageError(
-      tr("[export] {} of {} bits: there are bnb's 4 bits (NF4)", method.empty() ? "bnb" : method,
-         options.get_int_or("quant_bits", 4)),
+      tr("[export] {} of {} bits: there are bnb's 4 bits (NF4), and gptq's",
+         method.empty() ? "bnb" : method, options.get_int_or("quant_bits", 4)),
       tr("danlu convert MODEL FILE.gguf --to gguf --outtype q8_0, or q4_0, needs no calibration "
          "either"));
 }
@@ -314,12 +369,67 @@ int export_rows(const Options& options) {
   return line.run();
 }
 
+/// Tokenises the rows of a calibration into `directory`, as they are trained on.
+int write_calibration(const Options& options, const std::string& model,
+                      const std::filesystem::path& directory) {
+  VerbLine line("sft");
+  line.add({"--model", model, "--split_dataset_ratio", "0", "--write_samples", directory.string()});
+  std::vector<std::string> items = options.get_list("dataset");
+  const bool is_plain = options.has_value("export_quantization_dataset");
+  if (is_plain) items.push_back(options.get_string("export_quantization_dataset"));
+  if (items.empty()) {
+    throw UsageError(tr("[export] a calibration reads rows: --dataset names none"),
+                     tr("--quant_method bnb needs none"));
+  }
+  line.add({"--dataset"});
+  line.add(items);
+  if (is_plain && !options.has_value("truncation_strategy"))
+    line.add({"--truncation_strategy", "right"});
+  for (const char* name : kOfRows) {
+    if (std::string_view(name) != "split_dataset_ratio")
+      line.pass(options, name, fmt::format("--{}", name).c_str());
+  }
+  return line.run();
+}
+
 /// A number alone is of GB, as LLaMA-Factory has it.
 void pass_shard_size(const Options& options, VerbLine& line) {
   if (!options.has_value("max_shard_size")) return;
   const std::string size = options.get_string("max_shard_size");
   const bool is_number = size.find_first_not_of("0123456789") == size.npos;
   line.add({"--max_shard_size", is_number ? size + "GB" : size});
+}
+
+int export_gptq(const Options& options, const Exported& source, const std::string& output) {
+  if (source.model.empty() || !source.adapters.empty() || options.has_value("mcore_model")) {
+    throw UsageError(tr("[export] a calibration is of a model in Hugging Face's form, without "
+                        "adapters"),
+                     tr("danlu merge, or danlu export --to_hf true, writes one first"));
+  }
+  const Temporary samples(output, Temporary::Kind::kDirectory);
+  const std::filesystem::path directory = samples.path() / "samples";
+  if (const int code = write_calibration(options, source.model, directory); code != 0) return code;
+  VerbLine line("quantize");
+  line.add({"--model", source.model, "--samples", (directory / "train").string(), "--output",
+            output, "--checkpoint_format", calibrated_form(options)});
+  const bool is_llamafactory = options.has_value("export_quantization_bit");
+  line.add({"--bits", std::to_string(gptq_bits(options))});
+  for (const char* name : kOfCalibration) {
+    if (!options.has_value(name)) continue;
+    const Json value = options.to_json().at(name);
+    line.add(
+        {fmt::format("--{}", name), value.is_string() ? value.get<std::string>() : value.dump()});
+  }
+  if (options.has_value("max_length")) {
+    line.pass(options, "max_length", "--max_length");
+  } else if (is_llamafactory) {
+    line.add({"--max_length", "1024"});
+  }
+  if (is_llamafactory && !options.has_value("quant_n_samples"))
+    line.add({"--quant_n_samples", "128"});
+  pass_shard_size(options, line);
+  if (wants(options, "exist_ok")) line.add({"--overwrite"});
+  return line.run();
 }
 
 int export_hf(const Options& options, const Exported& source, const std::string& output, bool nf4) {
@@ -371,24 +481,34 @@ OptionTable export_options() {
   return OptionTable("export",
                      "Write a model for others to use, by the flags of other systems' export",
                      "danlu export [export.yaml] --model DIR [--adapters DIR] [--to_mcore]",
-                     joined({sources(), results(), splits(), rows(), foreign()}));
+                     joined({sources(), results(), splits(), calibration(), rows(), foreign()}));
 }
 
 int run_export(const Options& options) {
   if (wants(options, "to_cached_dataset")) return export_rows(options);
-  say_idle(options, {"dataset", "val_dataset", "template_mode"});
-  say_idle(options, {std::begin(kOfRows), std::end(kOfRows)});
+  const std::string calibrated = calibrated_form(options);
+  say_idle(options, {"val_dataset", "template_mode"});
+  if (calibrated.empty()) {
+    say_idle(options, {"dataset"});
+    say_idle(options, {std::begin(kOfRows), std::end(kOfRows)});
+    say_idle(options, {std::begin(kOfCalibration), std::end(kOfCalibration)});
+  }
   Exported source = exported_from(options);
   const std::string& read = source.adapters.empty() ? source.model : source.adapters;
   const auto output = [&](const char* ending) {
     return options.get_string_or("output_dir", path_with(read, ending));
   };
-  const bool nf4 = wants_nf4(options), mcore = wants(options, "to_mcore"),
+  const bool nf4 = calibrated.empty() && wants_nf4(options), mcore = wants(options, "to_mcore"),
              ollama = wants(options, "to_ollama");
-  if (mcore + ollama + (wants(options, "to_hf") || nf4) > 1) {
+  if (mcore + ollama + !calibrated.empty() + (wants(options, "to_hf") || nf4) > 1) {
     throw UsageError(
         tr("[export] one output has one form: give one of --to_hf, --to_mcore, "
            "--to_ollama"));
+  }
+  if (!calibrated.empty()) {
+    say_idle(options, {"torch_dtype", "bnb_4bit_use_double_quant"});
+    return export_gptq(options, source,
+                       output(fmt::format("-gptq-int{}", gptq_bits(options)).c_str()));
   }
   const bool is_converted = mcore || ollama || nf4 || wants(options, "to_hf");
   const bool stays = options.has_value("merge_lora") && !options.get_bool("merge_lora");

@@ -13,6 +13,7 @@ int run_serve(const Options& options);
 int run_compare(const Options& options);
 int run_init(const Options& options);
 int run_merge(const Options& options);
+int run_quantize(const Options& options);
 int run_verify(const Options& options);
 int run_bench(const Options& options);
 int run_eval(const Options& options);

@@ -42,6 +42,7 @@ const std::vector<EngineCommand>& engine_commands() {
       {"compare", run_compare},
       {"init", run_init},
       {"merge", run_merge},
+      {"quantize", run_quantize},
       {"verify", run_verify},
       {"bench", run_bench},
       {"rollout", run_rollout},

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
+#include <set>
 
 #include "arch/prediction.h"
 #include "base/error.h"
@@ -158,10 +160,14 @@ void take_value_head(const SourceOptions& options, const fs::path& path, Checkpo
   }
 }
 
-/// Says that other systems' quantised weights are read as the numbers that they stand for.
+/// Says, once a process, that other systems' quantised weights are read as the numbers that they
+/// stand for.
 void report_packed(const TensorSource& source, const fs::path& path) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
   const std::string packed = packed_text(source);
-  if (packed.empty()) return;
+  const std::lock_guard lock(mutex);
+  if (packed.empty() || !said.insert(path.string()).second) return;
   log::info("notice: {}",
             tr("{}: its files hold quantised matrices ({}), which are dequantised as they are "
                "read: they are held, trained and written unquantised",

@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kCodes = ".qweight", kCodesOfRows = ".weight_packed",
                            kScaleOfRows = ".weight_scale";
 
-int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
-int64_t words_of(int64_t codes, int64_t bits) { return parts_of(codes * bits, 32); }
+int64_t count_of_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
+int64_t words_of(int64_t codes, int64_t bits) { return count_of_parts(codes * bits, 32); }
 
 /// The object of `json` that describes quantised weights, wherever its exporter puts it.
 const Json* quantisation_in(const Json& json) {
@@ -134,10 +134,10 @@ void take_gptq(const PartsOf& parts, const PackedConfig& config, PackedMatrix& m
   if (order) {
     matrix.groups_of = parts.take(".g_idx").name;
     parts.expect(*order, DType::kI32, {matrix.cols});
-  } else if (parts_of(matrix.cols, matrix.col_block) != matrix.groups) {
+  } else if (count_of_parts(matrix.cols, matrix.col_block) != matrix.groups) {
     parts.refuse(tr("{} has {} groups, and group_size {} of {} columns makes {}", scales.name,
                     matrix.groups, config.group, matrix.cols,
-                    parts_of(matrix.cols, matrix.col_block)));
+                    count_of_parts(matrix.cols, matrix.col_block)));
   }
   matrix.packing = Packing::kGptq;
   matrix.zeros_less_one = config.zeros_less_one;
@@ -158,7 +158,7 @@ void take_awq(const PartsOf& parts, const PackedConfig& config, PackedMatrix& ma
   matrix.rows = codes.shape[1] * 8;
   matrix.cols = codes.shape[0];
   matrix.col_block = config.group > 0 ? config.group : matrix.cols;
-  matrix.groups = parts_of(matrix.cols, matrix.col_block);
+  matrix.groups = count_of_parts(matrix.cols, matrix.col_block);
   parts.expect(codes, DType::kI32, {matrix.cols, matrix.rows / 8});
   parts.expect(zeros, DType::kI32, {matrix.groups, matrix.rows / 8});
   parts.expect_scales(scales, {matrix.groups, matrix.rows});
@@ -194,8 +194,8 @@ void take_scales(const PartsOf& parts, const PackedConfig& config, PackedMatrix&
     parts.refuse(tr("blocks of {} x {} numbers", block[0], block[1]));
   matrix.row_block = block[0];
   matrix.col_block = block[1];
-  matrix.groups = parts_of(matrix.cols, block[1]);
-  parts.expect_scales(scales, {parts_of(matrix.rows, block[0]), matrix.groups});
+  matrix.groups = count_of_parts(matrix.cols, block[1]);
+  parts.expect_scales(scales, {count_of_parts(matrix.rows, block[0]), matrix.groups});
 }
 
 /// weight_shape, a tensor of two numbers.
@@ -267,7 +267,7 @@ void take_scaled(const TensorSource& source, const PartsOf& parts, const PackedC
 }
 
 /// The layer that a tensor of this ending is of; nothing: it has another ending.
-std::optional<std::string> layer_of(const std::string& name, std::string_view ending) {
+std::optional<std::string> layer_before(const std::string& name, std::string_view ending) {
   if (!name.ends_with(ending)) return std::nullopt;
   return name.substr(0, name.size() - ending.size());
 }
@@ -308,7 +308,7 @@ std::map<std::string, PackedMatrix> packed_matrices(const TensorSource& source,
   std::optional<PackedConfig> config;
   for (const TensorInfo& info : source.tensors()) {
     for (const std::string_view ending : {kCodes, kCodesOfRows, kScaleOfRows}) {
-      const auto layer = layer_of(info.name, ending);
+      const auto layer = layer_before(info.name, ending);
       if (!layer || (ending == kScaleOfRows && source.find(*layer + std::string(kCodesOfRows))))
         continue;
       const std::string name = *layer + ".weight";

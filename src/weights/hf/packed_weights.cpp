@@ -53,10 +53,9 @@ class Decoder {
   void row(int64_t r, std::span<float> out) const {
     const float* const scales = &scales_[static_cast<size_t>(r * matrix_.groups)];
     const float* const zeros = &zeros_[static_cast<size_t>(r * matrix_.groups)];
-    for (int64_t c = 0; c < rect_.cols; ++c) {
-      const auto group = groups_[static_cast<size_t>(c)];
-      out[static_cast<size_t>(c)] = (code(r, c) - zeros[group]) * scales[group];
-    }
+    put_codes(r, out.data());
+    for (size_t c = 0; c < out.size(); ++c)
+      out[c] = (out[c] - zeros[groups_[c]]) * scales[groups_[c]];
   }
 
  private:
@@ -100,25 +99,29 @@ class Decoder {
       numbers_ = read<float>(matrix_.codes, rect_);
     }
   }
-  float code(int64_t r, int64_t c) const {
+  /// The codes of row `r` of the rectangle.
+  void put_codes(int64_t r, float* out) const {
     switch (matrix_.packing) {
       case Packing::kGptq:
-        return static_cast<float>(bits_at(&words_[static_cast<size_t>(r)], width_, c));
-      case Packing::kAwq: {
-        const int64_t row = skip_ + r;
-        const uint32_t word = words_[static_cast<size_t>(c * width_ + row / 8)];
-        return static_cast<float>(word >> (4 * awq_place(row)) & 15u);
-      }
+        return put_stream(&words_[static_cast<size_t>(r)], width_, out);
       case Packing::kPacked:
-        return static_cast<float>(bits_at(&words_[static_cast<size_t>(r * width_)], 1, c));
+        return put_stream(&words_[static_cast<size_t>(r * width_)], 1, out);
+      case Packing::kAwq: {
+        const int64_t row = skip_ + r, shift = 4 * awq_place(row);
+        const uint32_t* const words = &words_[static_cast<size_t>(row / 8)];
+        for (int64_t c = 0; c < rect_.cols; ++c)
+          out[c] = static_cast<float>(words[c * width_] >> shift & 15u);
+        return;
+      }
       case Packing::kScaled:
-        break;
+        std::copy_n(&numbers_[static_cast<size_t>(r * rect_.cols)], rect_.cols, out);
     }
-    return numbers_[static_cast<size_t>(r * rect_.cols + c)];
   }
-  /// Code c of a stream whose first one begins `skip_` bits into the first word.
-  uint32_t bits_at(const uint32_t* words, int64_t stride, int64_t c) const {
-    return code_at_bit(words, stride, skip_ + c * matrix_.bits, matrix_.bits);
+  /// The codes of a stream, of which the first begins `skip_` bits into the first word.
+  void put_stream(const uint32_t* words, int64_t stride, float* out) const {
+    const int64_t bits = matrix_.bits;
+    for (int64_t c = 0; c < rect_.cols; ++c)
+      out[c] = static_cast<float>(code_at_bit(words, stride, skip_ + c * bits, bits));
   }
 
   void read_groups() {
@@ -150,7 +153,7 @@ class Decoder {
     cast_elements(bytes.data(), matrix_.dtype, stored.data(), DType::kF32, count);
     scales_ = by_rows(stored, lies_across);
   }
-  /// Of a row of scales for each `row_block` rows.
+  /// The rectangle of scales, which have a row for each `row_block` rows.
   Rect scales_rect() const {
     const int64_t first = rect_.row / matrix_.row_block,
                   last = (rect_.row + rect_.rows - 1) / matrix_.row_block;
