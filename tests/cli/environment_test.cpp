@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "cli/bad_input.h"
-#include "cli/launch.h"
 #include "cli/logged_steps.h"
-#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -255,42 +252,6 @@ TEST_F(EnvironmentLine, EachProcessAsksAboutItsOwnConversations) {
     EXPECT_NEAR(one[step].at("grad_norm").get<double>(), two[step].at("grad_norm").get<double>(),
                 1e-3);
   }
-}
-
-/// The hint is one of two letters, by a column; who repeats it behind the hint is right.
-TEST_F(EnvironmentLine, LearnsToUseWhatItWasTold) {
-  if (!is_slow()) GTEST_SKIP() << "with DANLU_SLOW";
-  std::string prompts;
-  for (int i = 0; i < 64; ++i) {
-    prompts += Json{{"messages", {{{"role", "user"}, {"content", "say"}}}},
-                    {"secret", i % 2 == 0 ? "a" : "b"}}
-                   .dump() +
-               "\n";
-  }
-  write("letters.jsonl", prompts);
-  write("hint.sh",
-        "awk '{ secret = ($0 ~ /\"secret\":\"a\"/) ? \"a\" : \"b\" } "
-        "/\"turn\":1,/ { print \"{\\\"messages\\\": [{\\\"role\\\": \\\"user\\\", "
-        "\\\"content\\\": \\\"\" secret \"\\\"}]}\"; next } "
-        "{ said = $0; sub(/.*\"answer\":\"/, \"\", said); sub(/\".*/, \"\", said); "
-        "print \"{\\\"done\\\": true, \\\"reward\\\": \" (said == secret ? 1 : 0) \"}\" }'\n");
-  Words words = with(grpo("learnt"), "--environment", "program:sh hint.sh");
-  for (const auto& [flag, value] :
-       std::map<std::string, std::string>{{"--dataset", "letters.jsonl"},
-                                          {"--num_generations", "16"},
-                                          {"--max_steps", "150"},
-                                          {"--global_batch_size", "128"},
-                                          {"--batch_size", "32"},
-                                          {"--save_steps", "150"},
-                                          {"--lr", "5e-3"}})
-    words = with(words, flag, value);
-  ok(words);
-  const std::vector<Json> steps = steps_of(*this / "learnt");
-  double last = 0;
-  for (size_t step = steps.size() - 10; step < steps.size(); ++step)
-    last += steps[step].at("reward").get<double>() / 10;
-  EXPECT_LT(steps[0].at("reward").get<double>(), 0.3);
-  EXPECT_GT(last, 0.8) << "who does not read the hint is right half of the time";
 }
 
 TEST_F(EnvironmentLine, RowsOfConversationsAreThereToTrainOn) {

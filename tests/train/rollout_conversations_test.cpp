@@ -16,7 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr text::TokenId kEnd = 2, kUser = 60, kAssistant = 61, kTool = 62;
+constexpr text::TokenId kTurnEnd = 2, kUser = 60, kAssistant = 61, kTool = 62;
 
 /// Ids between spaces, both ways.
 class NumberTokens : public Numbers {
@@ -27,7 +27,7 @@ class NumberTokens : public Numbers {
   }
   std::string decode(std::span<const text::TokenId> ids, bool skip_special) const override {
     std::vector<text::TokenId> shown(ids.begin(), ids.end());
-    if (skip_special) std::erase(shown, kEnd);
+    if (skip_special) std::erase(shown, kTurnEnd);
     return fmt::format("{}", fmt::join(shown, " "));
   }
 };
@@ -43,13 +43,13 @@ class NumberChat : public text::ChatEncoder {
     for (const text::Message& message : talk.messages) {
       ids.push_back(message.role == "user" ? kUser : message.role == "tool" ? kTool : kAssistant);
       NumberTokens().encode_append(message.content, false, ids);
-      ids.push_back(kEnd);
+      ids.push_back(kTurnEnd);
     }
     ids.push_back(kAssistant);
     return ids;
   }
   std::string render(const text::Conversation&, bool) const override { return ""; }
-  std::vector<text::TokenId> stop_ids() const override { return {kEnd}; }
+  std::vector<text::TokenId> stop_ids() const override { return {kTurnEnd}; }
   std::string description() const override { return "numbers"; }
   uint64_t content_hash() const override { return 1; }
 };
@@ -88,7 +88,7 @@ std::shared_ptr<const Conversations> conversations(
       Conversations::Parts{environment,
                            std::make_shared<NumberChat>(),
                            std::make_shared<NumberTokens>(),
-                           {kEnd},
+                           {kTurnEnd},
                            std::nullopt,
                            positions},
       told);
@@ -133,12 +133,15 @@ TEST(Conversations, TokensStayAsTheyWereDrawnAndOthersAreMasked) {
     return said({{"done", true}, {"reward", 1.5}, {"info", {{"tries", talk.turn}}}});
   });
   // The second answer of the first conversation was ended by a word, not by a token.
-  Drawer drawer{{{answer_ids({10, 11, kEnd}), answer_ids({12, kEnd})}, {answer_ids({13, 14})}}};
-  const std::vector<DrawnAnswer> answers = conversations(script)->hold(
-      {talk_begin({kUser, 7, kEnd, kAssistant}, 0), talk_begin({kUser, 8, kEnd, kAssistant}, 1)},
-      drawer.draw(), at_once());
+  Drawer drawer{
+      {{answer_ids({10, 11, kTurnEnd}), answer_ids({12, kTurnEnd})}, {answer_ids({13, 14})}}};
+  const std::vector<DrawnAnswer> answers =
+      conversations(script)->hold({talk_begin({kUser, 7, kTurnEnd, kAssistant}, 0),
+                                   talk_begin({kUser, 8, kTurnEnd, kAssistant}, 1)},
+                                  drawer.draw(), at_once());
   ASSERT_EQ(answers.size(), 2u);
-  EXPECT_THAT(answers[0].ids, ElementsAre(10, 11, kEnd, kUser, 30, 31, kEnd, kAssistant, 13, 14));
+  EXPECT_THAT(answers[0].ids,
+              ElementsAre(10, 11, kTurnEnd, kUser, 30, 31, kTurnEnd, kAssistant, 13, 14));
   EXPECT_THAT(answers[0].is_drawn, ElementsAre(1, 1, 1, 0, 0, 0, 0, 0, 1, 1));
   EXPECT_EQ(answers[0].num_drawn(), 5);
   EXPECT_EQ(answers[0].turns, 2);
@@ -150,8 +153,9 @@ TEST(Conversations, TokensStayAsTheyWereDrawnAndOthersAreMasked) {
   // Conversations that go on are drawn together, others not again, and by other random numbers.
   ASSERT_EQ(drawer.asked.size(), 2u);
   ASSERT_EQ(drawer.asked[1].size(), 1u);
-  EXPECT_THAT(drawer.asked[1][0].prompt, ElementsAre(kUser, 7, kEnd, kAssistant, 10, 11, kEnd,
-                                                     kUser, 30, 31, kEnd, kAssistant));
+  EXPECT_THAT(drawer.asked[1][0].prompt,
+              ElementsAre(kUser, 7, kTurnEnd, kAssistant, 10, 11, kTurnEnd, kUser, 30, 31, kTurnEnd,
+                          kAssistant));
   EXPECT_NE(drawer.asked[1][0].stream, drawer.asked[0][0].stream);
   EXPECT_NE(drawer.asked[1][0].stream, drawer.asked[0][1].stream);
   // What the program and rewards are told.
@@ -168,7 +172,7 @@ TEST(Conversations, TokensStayAsTheyWereDrawnAndOthersAreMasked) {
   EXPECT_EQ(completion.messages, last.messages);
   // Targets of the sample: a label is the token itself.
   const data::Sample sample = sample_of(answers[0], false);
-  EXPECT_THAT(sample.labels, ElementsAre(-100, -100, -100, -100, 10, 11, kEnd, -100, -100, -100,
+  EXPECT_THAT(sample.labels, ElementsAre(-100, -100, -100, -100, 10, 11, kTurnEnd, -100, -100, -100,
                                          -100, -100, 13, 14));
 }
 
@@ -176,10 +180,10 @@ TEST(Conversations, ATurnBehindAWordThatEndedAnAnswerBeginsWithTheTemplatesEnd) 
   const auto script = std::make_shared<Script>([](const eval::Talk& talk) {
     return said(talk.turn == 1 ? user_says("30") : Json{{"done", true}});
   });
-  Drawer drawer{{{answer_ids({10})}, {answer_ids({11, kEnd})}}};
+  Drawer drawer{{{answer_ids({10})}, {answer_ids({11, kTurnEnd})}}};
   const DrawnAnswer answer = conversations(script)->hold(
-      {talk_begin({kUser, 7, kEnd, kAssistant}, 0)}, drawer.draw(), at_once())[0];
-  EXPECT_THAT(answer.ids, ElementsAre(10, kEnd, kUser, 30, kEnd, kAssistant, 11, kEnd));
+      {talk_begin({kUser, 7, kTurnEnd, kAssistant}, 0)}, drawer.draw(), at_once())[0];
+  EXPECT_THAT(answer.ids, ElementsAre(10, kTurnEnd, kUser, 30, kTurnEnd, kAssistant, 11, kTurnEnd));
   EXPECT_THAT(answer.is_drawn, ElementsAre(1, 0, 0, 0, 0, 0, 1, 1));
 }
 
@@ -189,10 +193,10 @@ TEST(Conversations, AMessageOfTheModelGoesOnWithWhatItDidNotSay) {
     if (talk.turn == 1) return said({{"continue", "40 41"}, {"kept_bytes", 2}});
     return said({{"done", true}});
   });
-  Drawer drawer{{{answer_ids({10, 11, kEnd})}, {answer_ids({12, kEnd})}}};
+  Drawer drawer{{{answer_ids({10, 11, kTurnEnd})}, {answer_ids({12, kTurnEnd})}}};
   const DrawnAnswer answer = conversations(script)->hold(
-      {talk_begin({kUser, 7, kEnd, kAssistant}, 0)}, drawer.draw(), at_once())[0];
-  EXPECT_THAT(answer.ids, ElementsAre(10, 40, 41, 12, kEnd));
+      {talk_begin({kUser, 7, kTurnEnd, kAssistant}, 0)}, drawer.draw(), at_once())[0];
+  EXPECT_THAT(answer.ids, ElementsAre(10, 40, 41, 12, kTurnEnd));
   EXPECT_THAT(answer.is_drawn, ElementsAre(1, 0, 0, 1, 1));
   EXPECT_EQ(answer.last_turn, 0) << "one message";
   EXPECT_EQ(script->asked()[1][0].messages.size(), 2u);
@@ -207,10 +211,11 @@ TEST(Conversations, EndWhereTurnsTokensOrPositionsDo) {
   });
   const auto held = [&](const Conversations& with, std::vector<std::vector<DrawnAnswer>> turns) {
     Drawer drawer{std::move(turns)};
-    return with.hold({talk_begin({kUser, 7, kEnd, kAssistant}, 0)}, drawer.draw(), at_once())[0];
+    return with.hold({talk_begin({kUser, 7, kTurnEnd, kAssistant}, 0)}, drawer.draw(),
+                     at_once())[0];
   };
   const DrawnAnswer last =
-      held(*conversations(script, 2), {{answer_ids({10, kEnd})}, {answer_ids({11, kEnd})}});
+      held(*conversations(script, 2), {{answer_ids({10, kTurnEnd})}, {answer_ids({11, kTurnEnd})}});
   EXPECT_EQ(last.turns, 2);
   EXPECT_TRUE(last.is_ended);
   EXPECT_EQ(last.of_environment, 2) << "of both turns";
@@ -221,10 +226,11 @@ TEST(Conversations, EndWhereTurnsTokensOrPositionsDo) {
   EXPECT_FALSE(script->asked().back()[0].is_ended);
   EXPECT_EQ(cut.of_environment, 1) << "it is asked about cut answers, too";
   // No token of 3 × 2 is left: 2 are the answer's and 4 the question's.
-  const DrawnAnswer full = held(*conversations(script, 3, 2), {{answer_ids({10, kEnd})}});
+  const DrawnAnswer full = held(*conversations(script, 3, 2), {{answer_ids({10, kTurnEnd})}});
   EXPECT_FALSE(full.is_ended);
-  EXPECT_THAT(full.ids, ElementsAre(10, kEnd)) << "no message without an answer";
-  const DrawnAnswer no_place = held(*conversations(script, 4, 10, 10), {{answer_ids({10, kEnd})}});
+  EXPECT_THAT(full.ids, ElementsAre(10, kTurnEnd)) << "no message without an answer";
+  const DrawnAnswer no_place =
+      held(*conversations(script, 4, 10, 10), {{answer_ids({10, kTurnEnd})}});
   EXPECT_FALSE(no_place.is_ended);
   EXPECT_EQ(no_place.turns, 1);
 }
@@ -239,7 +245,7 @@ Generator two_turns() {
       answer.ids = {first, first + 1};
       if (request.prompt.size() > 8) answer.ids.push_back(first + 2);
       answer.reason = infer::FinishReason::kStop;
-      answer.stopped_by = kEnd;
+      answer.stopped_by = kTurnEnd;
       answers.push_back(answer);
     }
     return answers;
@@ -263,7 +269,7 @@ TEST(Conversations, AStepsLossIsThatOfItsDrawnTokens) {
   settings.told.loss.kl = 0;
   settings.told.iterations = 2;
   settings.told.loss.clip_low = settings.told.loss.clip_high = 0.9;
-  settings.stop_ids = {kEnd};
+  settings.stop_ids = {kTurnEnd};
   RolloutParts parts = parts_of(*made.state.model, *made.state.links, two_turns());
   parts.tokenizer = std::make_shared<NumberTokens>();
   parts.rewards = {eval::make_reward("environment", {})};
@@ -324,7 +330,7 @@ TEST(Conversations, ARolloutThatWasBrokenOffAsksNothingTwice) {
   settings.told.environment = "script";
   settings.told.max_turns = 3;
   settings.told.max_new_tokens = 12;
-  settings.stop_ids = {kEnd};
+  settings.stop_ids = {kTurnEnd};
   settings.run_directory = run / "";
   const auto first = [&](const Script::Say& say, Generator generate, size_t* asked) {
     const auto script = std::make_shared<Script>(say);
