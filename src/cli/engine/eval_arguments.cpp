@@ -154,10 +154,7 @@ std::vector<int64_t> seeds_of(const Options& options) {
   for (size_t i = 0; i < usual.size(); ++i) {
     if (given.size() > 1 && i >= given.size()) break;
     const std::string& text = given.size() == 1 ? given[0] : given[i];
-    if (lower_case(text) == "none") {
-      log::notice("{} None: {}, as where it is not given", flag, usual[i]);
-      continue;
-    }
+    if (lower_case(text) == "none") continue;
     seeds[i] = whole_number_of(flag, text, 0);
   }
   return seeds;
@@ -241,8 +238,11 @@ void GenerationOverrides::add_flags_of_swift(const Options& options) {
                   options.given_as(key));
       continue;
     }
-    const std::string text = options.get_string(key);
-    values_.push_back({options.given_as(key), key, text == "-1" ? "0" : text});
+    const bool is_whole = std::string_view(key) == "top_k";
+    // ms-swift's -1 is none.
+    const std::string text = is_whole ? std::to_string(std::max<int64_t>(0, options.get_int(key)))
+                                      : fmt::format("{}", options.get_float(key));
+    values_.push_back({options.given_as(key), key, text});
   }
   if (options.has_value("eval_generation_config"))
     add(options.given_as("eval_generation_config"), options.get_list("eval_generation_config"));

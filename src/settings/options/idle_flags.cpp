@@ -32,6 +32,8 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
   const std::string beside = with(options, "lr_scheduler", schedule_name(kind));
   const bool steps = config.schedule.warmup_steps.has_value();
   const bool wsd = kind == ScheduleKind::kWarmupStableDecay;
+  const bool counts_steps =
+      options.get_int("max_steps") > 0 || options.get_int_or("train_samples", 0) > 0;
   return {
       {leaves_warmup_out(options),
        {"warmup_ratio", "lr_warmup_fraction", "warmup_steps"},
@@ -44,7 +46,7 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
       {kind != ScheduleKind::kPolynomial, {"lr_power"}, beside},
       {!wsd, {"wsd_decay_steps", "wsd_decay_style"}, beside},
       {config.batch.max_steps > 0, {"epochs"}, with(options, "max_steps")},
-      {config.batch.max_steps <= 0 && config.batch.train_samples <= 0 && options.is_given("epochs"),
+      {counts_steps && config.batch.max_steps <= 0 && config.batch.train_samples <= 0,
        {"max_steps", "train_samples"},
        with(options, "epochs")},
       {config.batch.max_steps > 0, {"train_samples"}, with(options, "max_steps")},
