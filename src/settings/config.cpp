@@ -176,7 +176,16 @@ void check_turns(const Checker& check, const TrainConfig& config) {
            tr("--save_format hf, or --save_only_model true"));
 }
 
+/// The model as it was is a whole one, that is held beside the one that is trained.
+void check_anchor(const TrainConfig& config) {
+  if (config.objective.anchor_weight == 0 || config.holds_reference()) return;
+  throw UsageError(tr("[train] {} with {}: it measures from a whole model as it was",
+                      config.flag("use_asft_loss"), config.said("tuner", tuner_name(config.tuner))),
+                   tr("--tuner full, or --ref_model DIR names the model that is measured from"));
+}
+
 void check_output(const Checker& check, const TrainConfig& config) {
+  check_anchor(config);
   const OutputConfig& output = config.output;
   check.at_least("save_steps", output.save_steps, 1);
   check.at_least("logging_steps", output.logging_steps, 1);

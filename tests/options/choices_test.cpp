@@ -102,7 +102,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
     refused.insert({"task_type=seq_cls", "task_type=embedding", "task_type=reranker",
-                    "task_type=generative_reranker", "enable_dft_loss=true"});
+                    "task_type=generative_reranker", "enable_dft_loss=true", "use_eaft_loss=true",
+                    "use_asft_loss=true"});
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;
@@ -110,13 +111,20 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   // The example's template writes no tools.
   static const std::set<std::string> of_sft = [] {
     std::set<std::string> refused = by_training;
-    refused.insert("agent_template=hermes");
+    // It trains adapters, and they have no whole model as it was.
+    refused.insert({"agent_template=hermes", "use_asft_loss=true"});
     return refused;
   }();
   // Four bits are for adapters, and these verbs train whole weights.
   static const std::set<std::string> of_full = [] {
     std::set<std::string> refused = by_training;
     refused.insert({"load_in_4bit=true", "qlora=true"});
+    return refused;
+  }();
+  // Nothing is evaluated by default.
+  static const std::set<std::string> of_train = [] {
+    std::set<std::string> refused = of_full;
+    refused.insert("save_strategy=best");
     return refused;
   }();
   static const std::set<std::string> of_pretrain = [] {
@@ -130,7 +138,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::map<std::string, std::set<std::string>> by_verb = {
       {"sft", of_sft},
       {"pretrain", of_pretrain},
-      {"train", of_full},
+      {"train", of_train},
       {"posttrain", of_full},
       {"rlhf", of_rlhf},
       {"plan",

@@ -69,8 +69,10 @@ TEST_F(LlamaFactoryLines, TokensCountByEntropiesOrBesideTheModelAsItWas) {
   EXPECT_TRUE(asft.objective.weighs_by_probability);
   EXPECT_TRUE(asft.holds_reference());
   EXPECT_NE(objective_identity(eaft), objective_identity(asft.objective));
-  EXPECT_THAT(refusal("sft", {"--use_asft_loss", "--tuner", "lora"}),
-              testing::HasSubstr("a whole model as it was"));
+  for (const std::vector<std::string>& tuner :
+       std::vector<std::vector<std::string>>{{}, {"--tuner", "lora"}})
+    EXPECT_THAT(refusal("sft", tuner + std::vector<std::string>{"--use_asft_loss"}),
+                testing::HasSubstr("a whole model as it was"));
   EXPECT_THAT(refusal("sft", {"--use_asft_loss", "--use_eaft_loss", "--tuner", "full"}),
               testing::HasSubstr("are two losses"));
   EXPECT_THAT(refusal("rlhf", {"--use_eaft_loss"}), testing::HasSubstr("dpo has no such loss"));

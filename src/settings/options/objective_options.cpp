@@ -326,12 +326,6 @@ void take_token_weights(const Options& options, const Method* method, ObjectiveC
   if (!options.get_bool("use_asft_loss")) return;
   config.anchor_weight = options.get_float("asft_alpha");
   if (options.has_value("ref_model")) config.reference = reference_at(options);
-  const bool has_adapters = options.has_value("tuner") && options.get_string("tuner") != "full" &&
-                            options.get_string("tuner") != "freeze";
-  if (config.anchor_weight > 0 && config.reference.empty() && has_adapters)
-    throw UsageError(tr("[train] {} with {}: it measures from a whole model as it was",
-                        options.given_as("use_asft_loss"), options.given_as("tuner")),
-                     tr("--tuner full, or --ref_model DIR names the model that is measured from"));
 }
 
 }  // namespace
