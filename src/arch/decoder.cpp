@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/gated_delta.h"
 #include "arch/layer_kind.h"
 #include "arch/learned_positions.h"
 #include "arch/parameter_list.h"
@@ -244,11 +245,14 @@ void add_decoder_norm(const ModelConfig& c, Role role, const std::string& name,
   if (c.norm == NormKind::kLayer) list.bias(role, name, c.hidden_size, Cut::kCopiedBetween);
 }
 
-void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+void add_attention(const ModelConfig& c, const DecoderNames& names, int64_t layer,
+                   ParameterList& list) {
   if (c.latent) return add_latent_attention(c, names, list);
+  if (const auto delta = gated_delta_of(c, layer)) return add_gated_delta(c, *delta, list);
   const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
   if (c.qkv_layout == QkvLayout::kSeparate) {
-    list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
+    const int64_t gated_rows = gates_attention(c) ? 2 * q_rows : q_rows;
+    list.linear(Role::kQ, names.q, gated_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
     list.linear(Role::kK, names.k, kv_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
     list.linear(Role::kV, names.v, kv_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
   } else {
@@ -305,7 +309,7 @@ void add_decoder_layer(const ModelConfig& c, const DecoderNames& names, int64_t 
                        ParameterList& list) {
   if (const LayerKind* kind = c.own_kind(layer)) return kind->parameters(c, list);
   add_decoder_norm(c, Role::kAttentionNorm, names.attention_norm, list);
-  add_attention(c, names, list);
+  add_attention(c, names, layer, list);
   if (c.has_post_norms)
     add_decoder_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
   add_decoder_norm(c, Role::kMlpNorm, names.mlp_norm, list);

@@ -52,15 +52,18 @@ bool holds(const std::vector<std::string>& list, const std::string& word) {
 
 std::vector<Family>& known_families() {
   static std::vector<Family> list = {
-      llama_family(),       qwen2_family(),       qwen3_family(),       mistral_family(),
-      baichuan_family(),    internlm2_family(),   mixtral_family(),     qwen2_moe_family(),
-      qwen3_moe_family(),   glm4_moe_family(),    phimoe_family(),      qwen2_vl_family(),
-      qwen2_5_vl_family(),  phi3_family(),        gemma_family(),       gemma2_family(),
-      gemma3_text_family(), glm_family(),         glm4_family(),        chatglm_family(),
-      minicpm_family(),     internlm3_family(),   deepseek_v2_family(), deepseek_v3_family(),
-      minicpm3_family(),    llama4_text_family(), internlm_family(),    qwen_family(),
-      bloom_family(),       gpt2_family(),        bert_family(),        roberta_family(),
-      xlm_roberta_family()};
+      llama_family(),      qwen2_family(),        qwen3_family(),
+      mistral_family(),    baichuan_family(),     internlm2_family(),
+      mixtral_family(),    qwen2_moe_family(),    qwen3_moe_family(),
+      glm4_moe_family(),   phimoe_family(),       qwen2_vl_family(),
+      qwen2_5_vl_family(), phi3_family(),         gemma_family(),
+      gemma2_family(),     gemma3_text_family(),  glm_family(),
+      glm4_family(),       chatglm_family(),      minicpm_family(),
+      internlm3_family(),  deepseek_v2_family(),  deepseek_v3_family(),
+      minicpm3_family(),   llama4_text_family(),  internlm_family(),
+      qwen_family(),       bloom_family(),        gpt2_family(),
+      qwen3_next_family(), qwen3_5_text_family(), qwen3_5_moe_text_family(),
+      bert_family(),       roberta_family(),      xlm_roberta_family()};
   return list;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "arch/gated_delta.h"
 #include "base/error.h"
 
 namespace danlu::arch {
@@ -46,7 +47,9 @@ std::vector<Rect> kv_groups(const ModelConfig& c, const ParamSpec& spec, int64_t
   const auto part = [&](int64_t first_row, int64_t heads) {
     return rows_of_heads({first_row, heads, d}, cols, coord);
   };
-  if (spec.role == Role::kQ) return {part(0, c.num_heads)};
+  // A head's rows may be twice as many (arch::gates_attention).
+  if (spec.role == Role::kQ)
+    return {rows_of_heads({0, c.num_heads, spec.shape.front() / c.num_heads}, cols, coord)};
   if (spec.role != Role::kQkv) return {part(0, c.num_kv_heads)};
   if (c.qkv_layout == QkvLayout::kInterleaved) return interleaved(c, cols, coord);
   return {part(0, c.num_heads), part(q_rows, c.num_kv_heads),
@@ -119,6 +122,14 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
 }
 
 void require_divides(const ModelConfig& config, int64_t tp_size) {
+  if (tp_size > 1 && has_gated_delta(config)) {
+    throw UsageError(
+        tr("[parallel] {} tensor-parallel ranks: a model of {} has linear attention, whose heads "
+           "are not divided yet",
+           tp_size, config.family),
+        tr("more ranks share the work by data, pipeline or expert parallelism, and the memory by "
+           "ZeRO"));
+  }
   const auto causes = [&](int64_t n) {
     std::vector<std::string> found;
     if (config.num_heads % n != 0) found.push_back(tr("{} attention heads", config.num_heads));

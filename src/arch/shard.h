@@ -37,7 +37,7 @@ struct Coord {
 std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& place);
 
 /// Checks what shard() requires of a dense model. Errors: UsageError naming what `tp_size` does not
-/// divide, and sizes that do.
+/// divide, and sizes that do; for more than one rank of a model with linear attention.
 void require_divides(const ModelConfig& config, int64_t tp_size);
 
 }  // namespace danlu::arch

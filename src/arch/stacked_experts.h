@@ -10,4 +10,8 @@ namespace danlu::arch {
 /// "<…>experts.3.gate_proj.weight" [width, hidden]. Source: transformers, modeling_llama4.py.
 bool stacks_experts(const ModelConfig& config);
 
+/// False: files of the family have these matrices as they are, [experts, 2 width, hidden] and
+/// [experts, hidden, width]. Source: transformers, modeling_qwen3_5_moe.py.
+bool turns_stacked_experts(const ModelConfig& config);
+
 }  // namespace danlu::arch

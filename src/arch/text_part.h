@@ -11,6 +11,7 @@ namespace danlu::arch {
 struct TextPart {
   std::string begins;               ///< what stands before the names of the text part's tensors
   std::vector<std::string> others;  ///< how names of the other parts begin
+  std::string instead = {};         ///< what stands there in the text model's own files
 };
 
 /// How such files of the config's family name tensors; nothing: none are read.

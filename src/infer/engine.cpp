@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -199,7 +198,8 @@ class Engine::Impl {
     const bool predicts = settings_.predicted_tokens > 0;
     const int64_t most = predicts ? settings_.predicted_tokens : settings_.lookup.num_tokens,
                   running = std::ssize(running_);
-    const bool has_room = most > 0 && !reads_whole_ && room().pages >= 2 * running &&
+    const bool is_able = most > 0 && !reads_whole_ && !pages_.keeps_states();
+    const bool has_room = is_able && room().pages >= 2 * running &&
                           running * (most + 1) <= settings_.max_batched_tokens;
     for (const auto& [rank, live] : running_) {
       live->drafts.clear();

@@ -1,10 +1,13 @@
 #include "infer/kv_cache.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "ops/cached_attention.h"
 
@@ -16,8 +19,8 @@ ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
   const arch::KeptOfToken kept = arch::kept_of_token(config);
   // The first layer that predicts further ahead has a place after the others'.
   const int64_t ahead = config.num_predictions() > 0 ? 1 : 0;
-  return {config.num_layers + ahead, std::max<int64_t>(1, kept.heads / ranks), kept.key_dim,
-          kept.value_dim};
+  return {arch::count_key_layers(config) + ahead, std::max<int64_t>(1, kept.heads / ranks),
+          kept.key_dim, kept.value_dim};
 }
 
 }  // namespace
@@ -43,7 +46,7 @@ SequenceId SequenceCache::add() {
 }
 
 SequenceId SequenceCache::add(std::span<const int32_t> pages, int64_t tokens) {
-  Sequence sequence{tokens, {pages.begin(), pages.end()}};
+  Sequence sequence{tokens, {pages.begin(), pages.end()}, {}};
   for (const int32_t page : pages) pool_.hold(page);
   if (tokens % ops::kPageTokens != 0) pool_.keep(pages.back(), false);
   sequences_.emplace(next_id_, std::move(sequence));
@@ -72,6 +75,10 @@ void SequenceCache::truncate(SequenceId id, int64_t length) {
   Sequence& sequence = sequences_.at(id);
   if (length > sequence.length)
     throw InternalError("[kv_cache] cannot truncate to more than there is");
+  // A state tells nothing of the tokens before its last.
+  if (length == 0) sequence.states.clear();
+  if (length < sequence.length && !sequence.states.empty())
+    throw InternalError("[kv_cache] linear attention keeps no state of earlier tokens");
   sequence.length = length;
   for (; std::ssize(sequence.pages) > ops::pages_for(length); sequence.pages.pop_back())
     pool_.give_back(sequence.pages.back());
@@ -193,6 +200,41 @@ at::Tensor SequenceCache::attend(int64_t layer, const at::Tensor& q_NQD, const a
 at::Tensor SequenceCache::attend_latent(int64_t layer, const ops::LatentQueries& queries,
                                         const ops::AttentionOptions& options) {
   return ops::cached_latent_attention(queries, pool_.pages(), growing_, layer, options);
+}
+
+void SequenceCache::with_state(int64_t layer, const ops::AdvanceState& advance) {
+  std::vector<at::Tensor> rows, memories;
+  ops::DeltaState known;  // of a sequence that has one
+  for (const Growth& growth : batch_) {
+    const Sequence& sequence = sequences_.at(growth.id);
+    const auto found = sequence.states.find(layer);
+    // What others have computed is in pages, and a state is not.
+    if (found == sequence.states.end() && sequence.length > 0)
+      throw InternalError("[kv_cache] a sequence goes on without the state of linear attention");
+    const ops::DeltaState state =
+        found == sequence.states.end() ? ops::DeltaState() : found->second;
+    if (state.rows_SKC.defined()) known = state;
+    rows.push_back(state.rows_SKC);
+    memories.push_back(state.memory_SHKV);
+  }
+  const auto joined = [](std::vector<at::Tensor> parts, const at::Tensor& like) {
+    for (at::Tensor& part : parts) {
+      if (!part.defined()) part = at::zeros(like.sizes(), like.options());
+    }
+    return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+  };
+  ops::DeltaState before;
+  if (known.rows_SKC.defined())
+    before = {joined(rows, known.rows_SKC), joined(memories, known.memory_SHKV)};
+  const ops::DeltaState after = advance(before);
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    // A copy, so that a sequence does not keep those of all others.
+    const auto own = [&](const at::Tensor& all) {
+      const at::Tensor part = all.narrow(0, static_cast<int64_t>(i), 1);
+      return batch_.size() == 1 ? part : part.clone();
+    };
+    sequences_.at(batch_[i].id).states[layer] = {own(after.rows_SKC), own(after.memory_SHKV)};
+  }
 }
 
 }  // namespace danlu::infer

@@ -23,7 +23,9 @@ ops::PageShape page_shape_of(const models::CausalLM& model);
 /// Sequences are added, grow, fork and are removed independently. begin() announces a forward pass,
 /// the model writes and reads through attend(), and end() makes the new keys and values permanent.
 /// Keys and values, or what a latent attention keeps, lie in pages of one pool. Sequences share the
-/// pages of a common beginning until one of them writes there. Not thread-safe.
+/// pages of a common beginning until one of them writes there. What linear attention keeps of a
+/// sequence is its own and not in pages: such a sequence begins with no pages, and is truncated to
+/// nothing alone. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
   /// For what this rank holds of a model, with pages as its layers need them.
@@ -86,11 +88,15 @@ class SequenceCache : public models::KvCache {
                     const at::Tensor& v_NKD, const ops::AttentionOptions& options) override;
   at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,
                            const ops::AttentionOptions& options) override;
+  void with_state(int64_t layer, const ops::AdvanceState& advance) override;
 
  private:
   struct Sequence {
     int64_t length = 0;
     std::vector<int32_t> pages;  ///< of the pool, in order
+    /// Of the layers of linear attention, after `length` tokens. Forks share them: a pass makes
+    /// others.
+    std::map<int64_t, ops::DeltaState> states = {};
   };
   static std::optional<size_t> page_begun(const Sequence& sequence, int64_t num_new);
   /// Pages of its own for positions [length, length + num_new).

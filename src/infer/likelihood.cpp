@@ -11,6 +11,7 @@
 #include <span>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "infer/kv_cache.h"
 #include "infer/prefix_tree.h"
@@ -51,7 +52,7 @@ class Scorer {
         is_cancelled_(is_cancelled),
         results_(texts.size()),
         cache_(model),
-        cache_bytes_per_token_(model.config().num_layers *
+        cache_bytes_per_token_(arch::count_key_layers(model.config()) *
                                arch::kept_of_token(model.config()).elements() *
                                static_cast<int64_t>(c10::elementSize(model.dtype()))) {
     std::vector<std::span<const text::TokenId>> inputs;

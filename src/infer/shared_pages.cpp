@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "arch/gated_delta.h"
+
 namespace danlu::infer {
 namespace {
 
@@ -22,7 +24,9 @@ std::span<const text::TokenId> tokens_of_page(const LiveRequest& live, int64_t p
 SharedPages::SharedPages(const models::CausalLM& model, const EngineSettings& settings,
                          Followers* followers)
     : followers_(followers),
-      is_shared_(settings.prefix_caching && !settings.deterministic),
+      keeps_states_(arch::has_gated_delta(model.config())),
+      // A page has no state of linear attention, from which whoever shared it would go on.
+      is_shared_(settings.prefix_caching && !settings.deterministic && !keeps_states_),
       predicts_(settings.predicted_tokens > 0),
       cache_(model, settings.max_pages) {
   cache_.pool().keep_up_to(settings.kept_pages);

@@ -24,6 +24,9 @@ class SharedPages {
 
   /// Whether requests may begin with what others have computed.
   bool shares() const { return is_shared_; }
+  /// Whether sequences keep states of linear attention: what a wrong guess did to one cannot be
+  /// undone.
+  bool keeps_states() const { return keeps_states_; }
 
   SequenceCache& cache() { return cache_; }
   const SequenceCache& cache() const { return cache_; }
@@ -57,7 +60,7 @@ class SharedPages {
   void keep(int32_t page, bool is_kept = true);
 
   Followers* const followers_;
-  const bool is_shared_, predicts_;
+  const bool keeps_states_, is_shared_, predicts_;
   PrefixIndex index_;  ///< outlives cache_, whose pool tells it what is lost
   SequenceCache cache_;
 };

@@ -5,6 +5,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/ones.h>
 
+#include "ops/activation.h"
 #include "ops/pointwise.h"
 #include "ops/rms_norm.h"
 
@@ -31,6 +32,12 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
   if (qkv_layout == arch::QkvLayout::kSeparate) {
     const auto parts = forward_each({&q, &k, &v}, x_NH, pass);
+    if (has_gate) {
+      const auto query =
+          ops::parts_of(parts[0].view({n, num_heads, 2 * head_dim}), {head_dim, head_dim}, 2);
+      return {query[0], ops::shaped(parts[1], {n, num_kv_heads, head_dim}),
+              ops::shaped(parts[2], {n, num_kv_heads, head_dim}), query[1]};
+    }
     return {ops::shaped(parts[0], {n, num_heads, head_dim}),
             ops::shaped(parts[1], {n, num_kv_heads, head_dim}),
             ops::shaped(parts[2], {n, num_kv_heads, head_dim})};
@@ -48,7 +55,7 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
 }
 
 at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Again& again) const {
-  auto [q_NQD, k_NKD, v_NKD] = project(x_NH, pass);
+  auto [q_NQD, k_NKD, v_NKD, gate_NQD] = project(x_NH, pass);
   if (q_norm) q_NQD = q_norm->forward(q_NQD);
   if (k_norm) k_NKD = k_norm->forward(k_NKD);
   const ops::RotaryTable& rotary = has_window_rotary ? pass.window_rotary : pass.rotary;
@@ -65,8 +72,9 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
     const at::Tensor rows_NI = ops::shaped(q_NQD, {q_NQD.size(0), num_heads * head_dim});
     q_NQD = ops::shaped(ops::scale_rows(rows_NI, pass.query_factors_N), q_NQD.sizes());
   }
-  if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
-  return leave(attend(q_NQD, k_NKD, v_NKD, pass, again), pass);
+  const at::Tensor seen_NQD = pass.attend ? pass.attend(layer, q_NQD, k_NKD, v_NKD, options)
+                                          : attend(q_NQD, k_NKD, v_NKD, pass, again);
+  return leave(has_gate ? seen_NQD * ops::sigmoid(gate_NQD) : seen_NQD, pass);
 }
 
 at::Tensor SelfAttention::attend(const at::Tensor& q_NQD, const at::Tensor& k_NKD,

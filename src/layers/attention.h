@@ -45,6 +45,8 @@ struct Attention : SelfAttention {
   /// Rotated queries and keys are divided by their rms, with this eps.
   std::optional<double> rotated_norm_eps;
   bool grows_queries = false;  ///< by Pass::query_factors_N
+  /// q gives of each head its query and its gate, whose sigmoid multiplies what the head sees.
+  bool has_gate = false;
 
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass,
                      const Again& again = {}) const override;
@@ -53,6 +55,7 @@ struct Attention : SelfAttention {
  private:
   struct Heads {
     at::Tensor q_NQD, k_NKD, v_NKD;
+    at::Tensor gate_NQD = {};  ///< of has_gate
   };
   Heads project(const at::Tensor& x_NH, const Pass& pass) const;
 };

@@ -9,6 +9,7 @@
 #include "layers/adapter_runs.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/gated_delta.h"
 #include "ops/rotary.h"
 #include "ops/segments.h"
 
@@ -36,6 +37,9 @@ struct Pass {
   std::function<at::Tensor(int64_t layer, const ops::LatentQueries& queries,
                            const ops::AttentionOptions& options)>
       attend_latent;
+  /// Gives `advance` what a layer of linear attention keeps of each of the pass's sequences, and
+  /// keeps what it makes of that. Empty: the sequences begin, and nothing is kept.
+  std::function<void(int64_t layer, const ops::AdvanceState& advance)> with_state;
   at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
   bool adapters = true;       ///< false: layers leave their adapters out
   /// Which of this rank's rows use which adapter beside the model. A single run is for all rows of

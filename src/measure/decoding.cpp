@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "base/rng.h"
 #include "device/parallel.h"
 #include "infer/kv_cache.h"
@@ -156,7 +157,7 @@ bench::Work Decoding::work() const {
   double keys = 0;
   for (const infer::StepInput& input : impl_->next) {
     keys += static_cast<double>(impl_->cache.length(input.sequence)) *
-            static_cast<double>(config.num_layers * arch::kept_of_token(config).elements());
+            static_cast<double>(arch::count_key_layers(config) * arch::kept_of_token(config).elements());
   }
   return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
           multiplied_bytes(impl_->model, &impl_->read) + size * keys, 0};

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "base/pattern.h"
 #include "device/sent.h"
@@ -94,6 +95,10 @@ void require_whole_encoder(const arch::ModelConfig& config, const parallel::Mesh
 
 }  // namespace
 
+void KvCache::with_state(int64_t /*layer*/, const ops::AdvanceState& /*advance*/) {
+  throw InternalError("[model] this cache keeps no state of linear attention");
+}
+
 AsTheyWere::AsTheyWere(const std::vector<SavedModule>& modules, bool adapters) {
   if (adapters || modules.empty()) return;
   if (at::GradMode::is_enabled())
@@ -117,8 +122,9 @@ CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& p
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
     : config((model_config.validate(), arch::require_divides(model_config, of.shape().tensor),
-              require_whole_encoder(model_config, of), require_parts(model_config, at_device),
-              model_config)),
+              require_whole_encoder(model_config, of),
+              arch::require_whole_sequences(model_config, of.shape().context.size()),
+              require_parts(model_config, at_device), model_config)),
       mesh(of),
       dtype(scalar_type),
       device(at_device),
@@ -162,6 +168,9 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
     pass->attend_latent = [cache = input.cache](int64_t layer, const ops::LatentQueries& queries,
                                                 const ops::AttentionOptions& options) {
       return cache->attend_latent(layer, queries, options);
+    };
+    pass->with_state = [cache = input.cache](int64_t layer, const ops::AdvanceState& advance) {
+      cache->with_state(layer, advance);
     };
   }
   if (input.dropout_keys_N.defined())

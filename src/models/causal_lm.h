@@ -19,6 +19,7 @@
 #include "models/visuals.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/gated_delta.h"
 #include "ops/head_divergence.h"
 #include "ops/segments.h"
 #include "ops/token_logprobs.h"
@@ -44,6 +45,10 @@ class KvCache {
   /// The same of latent attention, as ops::cached_latent_attention [N, Q, Dv].
   virtual at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,
                                    const ops::AttentionOptions& options) = 0;
+  /// Gives `advance` the state of `layer`, of linear attention, of each of the batch's sequences
+  /// before the current tokens, undefined where all begin, and keeps what it returns. Errors:
+  /// InternalError from a cache that keeps keys and values alone.
+  virtual void with_state(int64_t layer, const ops::AdvanceState& advance);
 };
 
 using layers::PassResults;

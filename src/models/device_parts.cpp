@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "device/select.h"
 #include "ops/backend.h"
@@ -27,6 +28,7 @@ std::vector<std::pair<Part, std::string>> needed_parts(const arch::ModelConfig& 
          tr("caps on scores or logits"));
   add_if(config.attention_chunk > 0 || config.norms_rotated || config.query_growth != 0,
          Part::kChunks, tr("attention in chunks of positions"));
+  add_if(arch::has_gated_delta(config), Part::kLinearAttention, tr("linear attention"));
   return parts;
 }
 

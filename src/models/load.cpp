@@ -1,11 +1,14 @@
 // Weights from files, from a seed, and into files.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
+#include "arch/gated_delta.h"
 #include "arch/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -66,6 +69,24 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
   refuse_tensor_lists(where, missing, unknown, other);
 }
 
+/// Vectors of models with linear attention: norms of 1 + w begin with 0, rates of decay evenly from
+/// 0.01 to 16, the rest with 1. Source: transformers, modeling_qwen3_5.py.
+void draw_vector_of_hybrid(uint64_t seed, Parameter& parameter) {
+  const arch::ParamSpec& spec = parameter.spec;
+  if (!spec.name.ends_with(arch::GatedDeltaNames::kDecayRate)) {
+    parameter.tensor.fill_(spec.role == arch::Role::kOwn ? 1.0 : 0.0);
+    return;
+  }
+  const at::Tensor rates = at::empty({spec.shape.front()}, at::TensorOptions(at::kFloat));
+  const uint64_t own_seed = mix64(seed, hash_bytes(spec.name));
+  for (int64_t head = 0; head < rates.numel(); ++head) {
+    const double part =
+        static_cast<double>(mix64(own_seed, static_cast<uint64_t>(head)) >> 11) * 0x1p-53;
+    rates.data_ptr<float>()[head] = static_cast<float>(std::log(0.01 + 15.99 * part));
+  }
+  parameter.tensor.copy_(rates);
+}
+
 /// A parameter's value in a model from scratch.
 void draw(const arch::ModelConfig& config, uint64_t seed, Parameter& parameter) {
   const arch::ParamSpec& spec = parameter.spec;
@@ -81,6 +102,8 @@ void draw(const arch::ModelConfig& config, uint64_t seed, Parameter& parameter) 
   device::give_memory(parameter.tensor);
   if (spec.is_bias || spec.role == arch::Role::kRouterBias) {
     parameter.tensor.zero_();
+  } else if (spec.shape.size() == 1 && arch::gates_attention(config)) {
+    draw_vector_of_hybrid(seed, parameter);
   } else if (spec.shape.size() == 1) {
     parameter.tensor.fill_(1.0);
   } else {

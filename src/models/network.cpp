@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "arch/embedding_noise.h"
+#include "arch/gated_delta.h"
 #include "arch/layer_kind.h"
 #include "arch/learned_positions.h"
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "layers/decoder_layer.h"
 #include "layers/encoder_layer.h"
 #include "layers/experts.h"
+#include "layers/gated_delta.h"
 #include "layers/latent_attention.h"
 #include "models/stage_parameters.h"
 #include "ops/alibi.h"
@@ -57,7 +59,7 @@ layers::Norm norm_of(const arch::ModelConfig& config, const StageParameters& par
 /// What every kind of attention has.
 void place_attention(const BlockPlace& at, layers::SelfAttention& attention) {
   const arch::ModelConfig& config = at.config;
-  attention.layer = at.layer;
+  attention.layer = arch::place_of_key_layer(config, at.layer);
   attention.num_heads = heads_of_rank(config.num_heads, at.mesh);
   attention.options.scale = config.attention_scale > 0
                                 ? config.attention_scale
@@ -118,10 +120,39 @@ layers::Attention plain_attention(const BlockPlace& at) {
   if (result.is_rotated) result.options.chunk = config.attention_chunk;
   if (result.is_rotated && config.norms_rotated) result.rotated_norm_eps = config.norm_eps;
   result.grows_queries = !result.is_rotated && config.query_growth > 0;
+  result.has_gate = arch::gates_attention(config);
+  return result;
+}
+
+layers::GatedDeltaAttention linear_attention(const BlockPlace& at, const arch::GatedDelta& sizes) {
+  using Names = arch::GatedDeltaNames;
+  const StageParameters& parameters = at.parameters;
+  const auto linear = [&](const char* name) { return parameters.own_linear(name, at.layer); };
+  layers::GatedDeltaAttention result;
+  place_attention(at, result);
+  result.layer = at.layer;
+  result.num_heads = sizes.value_heads;
+  result.sizes = sizes;
+  if (sizes.joins_inputs) {
+    result.joined_inputs = linear(Names::kJoinedInputs);
+    result.joined_steps = linear(Names::kJoinedSteps);
+  } else {
+    result.inputs = linear(Names::kInputs);
+    result.gate = linear(Names::kGate);
+    result.step = linear(Names::kStep);
+    result.decay = linear(Names::kDecay);
+  }
+  result.convolution = parameters.own(std::string(Names::kConvolution) + ".weight", at.layer);
+  result.decay_bias = parameters.own(Names::kDecayBias, at.layer);
+  result.decay_rate = parameters.own(Names::kDecayRate, at.layer);
+  result.norm = {parameters.own(std::string(Names::kNorm) + ".weight", at.layer),
+                 at.config.norm_eps};
   return result;
 }
 
 std::unique_ptr<layers::SelfAttention> self_attention(const BlockPlace& at) {
+  if (const auto delta = arch::gated_delta_of(at.config, at.layer))
+    return std::make_unique<layers::GatedDeltaAttention>(linear_attention(at, *delta));
   if (at.config.latent) return std::make_unique<layers::LatentAttention>(latent_attention(at));
   return std::make_unique<layers::Attention>(plain_attention(at));
 }

@@ -24,6 +24,8 @@ bool lacks_on_npu(ops::Part part) {
     case ops::Part::kPictures:
       return !aclnn::inplace_index_copy.is_there() || lacks_on_npu(ops::Part::kGelu) ||
              lacks_on_npu(ops::Part::kLayerNorms);
+    case ops::Part::kLinearAttention:
+      return true;
     case ops::Part::kOffsetNorms:
     case ops::Part::kChunks:
       return false;

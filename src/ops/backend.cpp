@@ -72,6 +72,7 @@ void set_backend(c10::DeviceType type, const Backend& table) {
   together("activations", table.activation, table.activation_backward, table.gated_activation,
            table.gated_activation_backward);
   together("layer norms", table.layer_norm, table.layer_norm_backward);
+  together("linear attention", table.gated_delta, table.gated_delta_backward);
   together("caps", table.capped, table.through_cap);
   together("divergences", table.divergence_sums, table.divergence_grad);
   of(type) = {table, completed(table)};

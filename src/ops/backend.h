@@ -22,6 +22,7 @@
 #include "ops/attention.h"
 #include "ops/block_weight.h"
 #include "ops/cached_attention.h"
+#include "ops/gated_delta.h"
 #include "ops/linear.h"
 #include "ops/nf4.h"
 #include "ops/optimizer.h"
@@ -42,8 +43,9 @@ enum class Part {
   kLayerNorms,
   kGelu,  ///< in any of its forms
   kSoftcaps,
-  kChunks,    ///< Llama-4's attention
-  kPictures,  ///< a vision tower
+  kChunks,           ///< Llama-4's attention
+  kPictures,         ///< a vision tower
+  kLinearAttention,  ///< by the gated delta rule
 };
 
 struct NormResult {
@@ -104,6 +106,11 @@ struct TwoShares {
   at::Tensor own_Cv, other_Cv;  ///< of P and Q; contiguous; v may be 0
   at::Tensor own_largest_C1, own_total_C1, other_largest_C1, other_total_C1;
   double beta = 0.5;  ///< of DivergenceOptions (ops/head_divergence.h)
+};
+
+/// As ops::gated_delta takes them, or their gradients.
+struct DeltaInputs {
+  at::Tensor q_NGK, k_NGK, v_NHV, decay_NH, step_NH;
 };
 
 struct Backend {
@@ -330,6 +337,15 @@ struct Backend {
   std::vector<double> (*sums_of_squares)(const at::Tensor& values,
                                          const std::vector<Chunk>& chunks) = nullptr;
   bool (*all_finite)(const at::Tensor& x) = nullptr;
+
+  // ---- Linear attention, of which autograd records the backward. Empty: the composite.
+
+  /// As ops::gated_delta, with the memory after it. memory_SHKV: undefined, or not changed.
+  DeltaResult (*gated_delta)(const DeltaInputs& inputs, const std::vector<int64_t>& starts,
+                             const at::Tensor& memory_SHKV) = nullptr;
+  /// The gradients, each of its input's type, of a forward without a memory before it.
+  DeltaInputs (*gated_delta_backward)(const DeltaInputs& inputs, const std::vector<int64_t>& starts,
+                                      const at::Tensor& out_grad_NHV) = nullptr;
 };
 
 /// The table of a kind of device as it was given; an empty one where none was. The CPU's and that

@@ -52,6 +52,8 @@ Backend filled_cpu() {
   table.join_master = &join_master;
   table.sums_of_squares = &sums_of_squares;
   table.all_finite = &all_finite;
+  table.gated_delta = &gated_delta;
+  table.gated_delta_backward = &gated_delta_backward;
   // What is left empty is a loop of ATen's own on a CPU, which would be no faster here.
   return table;
 }

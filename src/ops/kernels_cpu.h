@@ -45,6 +45,11 @@ at::Tensor attention_over_pages(const at::Tensor& q_NQD, const Pages& pages,
                                 const AttentionOptions& options);
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
                     const CachedSequences& sequences, int64_t layer);
+/// Token by token, in f32; backward makes the memories again, a run of tokens at a time.
+DeltaResult gated_delta(const DeltaInputs& inputs, const std::vector<int64_t>& starts,
+                        const at::Tensor& memory_SHKV);
+DeltaInputs gated_delta_backward(const DeltaInputs& inputs, const std::vector<int64_t>& starts,
+                                 const at::Tensor& out_grad_NHV);
 void cross_entropy(const CrossEntropyChunk& chunk);
 /// Takes f64 too.
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "arch/gated_delta.h"
 #include "plan/update_time.h"
 
 namespace danlu::plan {
@@ -15,7 +16,8 @@ bool have_equal_layers(const arch::ModelConfig& model) {
   const std::vector<bool>& sparse = model.experts.sparse_layer;
   const bool same_experts =
       std::adjacent_find(sparse.begin(), sparse.end(), std::not_equal_to<>()) == sparse.end();
-  return same_windows && !model.vision && same_experts && model.own_kinds.empty();
+  return same_windows && !model.vision && same_experts && model.own_kinds.empty() &&
+         !arch::has_gated_delta(model);
 }
 
 bool have_equal_runs(const arch::Stage& a, const arch::Stage& b) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "arch/layer_kind.h"
 #include "arch/learned_positions.h"
 #include "base/pattern.h"
@@ -218,6 +219,7 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   if (of.is_fused) attention += of.query + of.key;
   if (of.norms_heads) attention += of.query + of.key + of.stats + of.per_head;
   if (all) attention += of.per_head;  // log-sum-exp
+  attention += of.kept_beside;
   const int64_t norm_of_result = of.norms_results ? of.rows + of.stats : 0;
   attention += norm_of_result;
   // What heads give for all tokens of a group, and what is exchanged for it.
@@ -230,7 +232,8 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   // What attention gives, and where heads are exchanged what it was given.
   const int64_t core_again =
       of.seen + of.per_head + (exchanges ? of.query + of.met_key + of.met_value : 0);
-  const int64_t in_attention = attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again);
+  const int64_t in_attention =
+      attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again) + of.backward_beside;
   const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
   bytes.backward = std::max({feed_forward.backward, in_attention, at_border});
   const settings::ActivationOffload& leaves = request.offload;
@@ -253,7 +256,7 @@ LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
 }
 
 int64_t passing_attention(const Sizes& of) {
-  return 2 * (of.query + of.met_key + of.met_value) + of.seen + 4 * of.scores;
+  return 2 * (of.query + of.met_key + of.met_value) + of.seen + 4 * of.scores + of.kept_beside;
 }
 
 /// A hidden state in and out, and the widest between.
@@ -331,7 +334,28 @@ bool tower_learns(const Request& request) {
   });
 }
 
-Sizes layer_sizes(const Request& request) {
+namespace {
+
+/// Linear attention in place of attention over keys (layers/gated_delta.cpp).
+void make_linear(const Request& request, const arch::GatedDelta& delta, Sizes& of) {
+  const int64_t bytes = of.tokens * request.element_bytes(), wide = of.tokens * 4;
+  of.head_dim = delta.key_dim;
+  of.value_dim = delta.value_dim;
+  of.query = of.key = of.met_key = bytes * delta.keys();
+  of.value = of.seen = of.met_value = bytes * delta.values();
+  of.per_head = wide * delta.value_heads;
+  of.wide_qkv = wide * delta.channels();
+  of.wide_parts = 0;
+  of.norms_heads = false;
+  // What the convolution reads, the gate, results before and behind their norm; numbers of heads.
+  of.kept_beside = bytes * (delta.channels() + 3 * delta.values()) + 4 * of.per_head;
+  // The convolution's rows, their sums, what its function gives and the gradients of these.
+  of.backward_beside = 5 * wide * delta.channels();
+}
+
+}  // namespace
+
+Sizes layer_sizes(const Request& request, int64_t layer) {
   const arch::ModelConfig& model = request.model;
   const int64_t tp = request.mesh.tensor, kv_heads = up(model.num_kv_heads, tp);
   Sizes of = sizes_of(request, {.tokens = request.pass_tokens(),
@@ -358,6 +382,10 @@ Sizes layer_sizes(const Request& request) {
     of.q_short = of.tokens * request.element_bytes() * model.latent->q_rank;
     of.kv_short = of.tokens * request.element_bytes() * model.latent->kv_rank;
   }
+  // The gate beside the query, its sigmoid, and what that multiplies.
+  if (arch::gates_attention(model)) of.kept_beside = 2 * of.query + of.seen;
+  const auto delta = layer < 0 ? std::nullopt : arch::gated_delta_of(model, layer);
+  if (delta) make_linear(request, *delta, of);
   return of;
 }
 
@@ -385,7 +413,7 @@ LayerBytes layer_bytes(const Request& request, const Uses& uses,
                        const std::vector<arch::ParamSpec>& specs, int64_t layer,
                        LayerRecompute kind) {
   if (const arch::LayerKind* own = request.model.own_kind(layer)) return own_bytes(request, *own);
-  const Sizes of = layer_sizes(request);
+  const Sizes of = layer_sizes(request, layer);
   const Inputs inputs = inputs_of(
       request, uses, specs, input_of_layer,
       [layer](const arch::ParamSpec& spec) { return spec.layer == layer && !is_of_experts(spec); });
@@ -445,7 +473,7 @@ LayerBytes patches_bytes(const Request& request) {
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
   const arch::LayerKind* own = request.model.own_kind(layer);
   if (own) return {.passing = own_bytes(request, *own).passing};
-  const Sizes of = layer_sizes(request);
+  const Sizes of = layer_sizes(request, layer);
   if (!request.model.is_sparse(layer)) return {.passing = passing_bytes(request, of)};
   return {.passing = 2 * of.rows + of.inside +
                      std::max(passing_expert_bytes(request).passing, passing_attention(of))};

@@ -64,8 +64,12 @@ struct Sizes {
   bool is_latent = false;
   bool norms_results = false;  ///< what attention and the MLP give
   bool exchanges_heads = false;
+  /// Of linear attention and of gates of attention: what else is kept, and what there is beside
+  /// that at once in backward.
+  int64_t kept_beside = 0, backward_beside = 0;
 };
-Sizes layer_sizes(const Request& request);
+/// layer: -1: one with attention over keys.
+Sizes layer_sizes(const Request& request, int64_t layer = -1);
 /// The sizes of the tower's blocks. REQUIRES: the model has one.
 Sizes block_sizes(const Request& request, int64_t block = 0);
 

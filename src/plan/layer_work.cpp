@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 
 namespace danlu::plan {
 
@@ -86,6 +87,14 @@ LayerWork work_of(const Request& request, int64_t layer) {
   }
   work.down = 2 * tokens * hidden * width / tensor;
   work.products += (model.is_gated ? 3 : 2) * work.down;
+  if (const auto delta = arch::gated_delta_of(model, layer)) {
+    work.products += 2 * tokens * hidden *
+                     real(delta->channels() + 2 * delta->values() + 2 * delta->value_heads);
+    work.core = 8 * tokens * real(delta->values() * delta->key_dim);
+    work.norms = 2 * 4 * tokens * hidden;
+    work.activation = 5 * tokens * width / tensor;
+    return work;
+  }
   if (const auto& latent = model.latent) {
     // Each rank of the tensor axis makes the short vectors.
     const double q_rank = real(latent->q_rank), kv_rank = real(latent->kv_rank);
@@ -95,7 +104,8 @@ LayerWork work_of(const Request& request, int64_t layer) {
         2 * tokens * ((q_rank > 0 ? q_rank : hidden) * queries + kv_rank * made + hidden * seen) /
             tensor;
   } else {
-    work.products += 2 * tokens * hidden * (queries + keys_and_values + seen) / tensor;
+    const double gates = arch::gates_attention(model) ? queries : 0;
+    work.products += 2 * tokens * hidden * (queries + gates + keys_and_values + seen) / tensor;
   }
   work.core = 2 * tokens * keys * (queries + seen) / tensor;
   // A square, a sum and two products; an exponential, a quotient and three products.

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "arch/gated_delta.h"
 #include "arch/shard.h"
 #include "plan/layer_memory.h"
 #include "plan/optimizer_memory.h"
@@ -52,6 +53,7 @@ void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
 
 Elements elements_of(const Request& request, const arch::Stage& stage) {
   if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
+  arch::require_whole_sequences(request.model, request.mesh.context.size());
   const arch::Coord coord{.tp_size = request.mesh.tensor,
                           .ep_size = request.mesh.expert,
                           .expert_dealers = request.mesh.expert_dealers};

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "arch/gated_delta.h"
+
 namespace danlu::plan {
 namespace {
 
@@ -16,8 +18,8 @@ struct Alone {
 Alone alone(const Request& request, const arch::Stage& stage) {
   Alone own{request, stage};
   // Layers may differ by their kind, or by the number that a pattern names.
-  const bool differ =
-      !request.model.own_kinds.empty() || request.model.vision || !request.freeze.empty();
+  const bool differ = !request.model.own_kinds.empty() || request.model.vision ||
+                      !request.freeze.empty() || arch::has_gated_delta(request.model);
   if (differ || stage.layers().empty()) return own;
   own.request.model.predicts_ahead &= stage.has_head();
   own.stage.chain.layers = static_cast<int64_t>(stage.layers().size());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "base/cache_pages.h"
 #include "plan/layer_memory.h"
 #include "settings/answers_at_a_time.h"
@@ -32,10 +33,11 @@ int64_t weight_bytes(const Request& request, const Elements& elements) {
 int64_t cache_bytes(const Request& request, int64_t tokens) {
   const arch::KeptOfToken kept = arch::kept_of_token(request.model);
   const int64_t heads = std::max<int64_t>(1, kept.heads / request.mesh.tensor);
-  const int64_t page = request.model.num_layers * heads * kTokensOfPage *
+  const int64_t page = arch::count_key_layers(request.model) * heads * kTokensOfPage *
                        (kept.key_dim + kept.value_dim) * request.element_bytes();
   const int64_t slab = pages_of_slab(page);
-  return up(request.rollout->at_a_time * up(tokens, kTokensOfPage), slab) * slab * page;
+  return up(request.rollout->at_a_time * up(tokens, kTokensOfPage), slab) * slab * page +
+         request.rollout->at_a_time * arch::state_bytes(request.model, request.element_bytes());
 }
 
 /// What a pass takes that keeps nothing for a backward.

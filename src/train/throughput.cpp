@@ -4,6 +4,7 @@
 #include <map>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "arch/learned_positions.h"
 #include "arch/model_config.h"
 #include "device/peak.h"
@@ -55,7 +56,7 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   const parallel::Group& stages = model.mesh().pipeline();
   return static_cast<double>(parallel::sum_of(stages, static_cast<int64_t>(flops))) +
          3.0 *
-             static_cast<double>(config.num_layers * config.num_heads *
+             static_cast<double>(arch::count_key_layers(config) * config.num_heads *
                                  (config.head_dim + arch::value_dim(config))) *
              length;
 }

@@ -107,6 +107,8 @@ const std::vector<Variant>& variants() {
           {"original_max_position_embeddings", 4},
           {"mscale", 1.0},
           {"mscale_all_dim", 0.8}}}}},
+      {"qwen3_next", "qwen3_next", {{"mlp_only_layers", {0, 1}}}},
+      {"qwen3_5", "qwen3_5_text", Json::object()},
       {"deepseek_v2_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}},
       {"minicpm3",
        "minicpm3",
@@ -176,9 +178,14 @@ class PlainCache : public KvCache {
                           {{0, queries.q_NQD.size(0)}, {0, rows.size(0)}}, options);
   }
 
+  void with_state(int64_t layer, const ops::AdvanceState& advance) override {
+    states_[layer] = advance(states_[layer]);
+  }
+
  private:
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> stored_;
   std::map<int64_t, at::Tensor> rows_;
+  std::map<int64_t, ops::DeltaState> states_;
 };
 
 class EveryVariant : public testing::TestWithParam<Variant> {

@@ -139,6 +139,20 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
   if (model_type.ends_with("_vl")) add_tiny_tower(config);
+  if (model_type == "qwen3_next" || model_type.starts_with("qwen3_5")) {
+    config.update({{"head_dim", 8},
+                   {"layer_types", {"linear_attention", "full_attention"}},
+                   {"linear_num_key_heads", 2},
+                   {"linear_num_value_heads", 4},
+                   {"linear_key_head_dim", 6},
+                   {"linear_value_head_dim", 5}});
+  }
+  if (model_type == "qwen3_next" || model_type == "qwen3_5_moe_text") {
+    config.update({{"num_experts", 4},
+                   {"num_experts_per_tok", 2},
+                   {"moe_intermediate_size", 24},
+                   {"shared_expert_intermediate_size", 40}});
+  }
   if (model_type.starts_with("deepseek") || model_type == "minicpm3") {
     config.update({{"num_key_value_heads", 4},
                    {"q_lora_rank", 20},

@@ -37,5 +37,8 @@ Family gpt2_family();
 Family bert_family();
 Family roberta_family();
 Family xlm_roberta_family();
+Family qwen3_next_family();
+Family qwen3_5_text_family();
+Family qwen3_5_moe_text_family();
 
 }  // namespace danlu::arch

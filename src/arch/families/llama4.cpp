@@ -4,6 +4,7 @@
 
 #include "arch/decoder.h"
 #include "arch/families/families.h"
+#include "arch/gated_delta.h"
 #include "arch/stacked_experts.h"
 #include "arch/text_part.h"
 #include "base/error.h"
@@ -134,9 +135,18 @@ std::vector<ParamSpec> llama4_parameters(const ModelConfig& config) {
 
 }  // namespace
 
-bool stacks_experts(const ModelConfig& config) { return config.family == "llama4_text"; }
+bool stacks_experts(const ModelConfig& config) {
+  return config.family == "llama4_text" || config.family == "qwen3_5_moe_text";
+}
+
+bool turns_stacked_experts(const ModelConfig& config) { return config.family == "llama4_text"; }
 
 std::optional<TextPart> text_part_of(const ModelConfig& config) {
+  if (gates_attention(config)) {
+    return TextPart{.begins = "model.language_model.",
+                    .others = {"model.visual.", "mtp."},
+                    .instead = "model."};
+  }
   if (config.family != "llama4_text") return std::nullopt;
   return TextPart{.begins = "language_model.",
                   .others = {"vision_model.", "multi_modal_projector."}};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arch/attention_size.h"
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/rng.h"
@@ -250,7 +251,7 @@ int64_t EvalModel::batch_of(const infer::Request& longest) const {
   // Keys and values stay; what a pass over all prompts makes of its ids comes and goes.
   constexpr int64_t kMost = 16, kCacheBytes = int64_t{2} << 30, kPassTokens = 32768;
   const arch::ModelConfig& config = loaded_.model->config();
-  const int64_t bytes_per_token = config.num_layers * arch::kept_of_token(config).elements() *
+  const int64_t bytes_per_token = arch::count_key_layers(config) * arch::kept_of_token(config).elements() *
                                   static_cast<int64_t>(c10::elementSize(loaded_.model->dtype()));
   const int64_t tokens = std::ssize(longest.prompt) + longest.max_new_tokens;
   const int64_t fits =

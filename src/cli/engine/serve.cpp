@@ -7,6 +7,7 @@
 #include <ctime>
 #include <thread>
 
+#include "arch/gated_delta.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -115,6 +116,11 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   }
   settings.lookup = speculation.lookup;
   settings.predicted_tokens = speculation.predicted_tokens;
+  if (arch::has_gated_delta(model.config())) {
+    log::notice(
+        "a model of {} has linear attention: requests share no prefixes, and nothing is guessed",
+        model.config().family);
+  }
   settings.form_work = kFormWork;
   settings.max_pages = pages_in_memory(options, model, length);
   return settings;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "arch/gated_delta.h"
 #include "arch/pipeline.h"
 #include "arch/shard.h"
 #include "base/error.h"
@@ -50,6 +51,7 @@ PipelineWithModel check_with_model(const Options& options, const arch::ModelConf
                                    const TrainConfig& config) {
   require_positions(model, config);
   arch::require_divides(model, config.mesh.tensor);
+  arch::require_whole_sequences(model, config.mesh.context.size());
   require_shared_heads(options, model, config.mesh);
   require_shared_experts(options, model, config.mesh);
   const std::vector<arch::Stage> stages = arch::stages_of(model, config.pipeline);

@@ -43,25 +43,29 @@ std::vector<StackedLayer> stacked_layers(const arch::ModelConfig& config) {
   return all;
 }
 
-/// One below the other, of each expert the matrices that `parts` name, beside each other and turned
-/// over. at(name): its place among the global tensors.
+/// One below the other, of each expert the matrices that `parts` name: turned over and beside each
+/// other, or as they are and below each other. at(name): its place among the global tensors.
 template <typename At>
 StoredTensor stacked(const std::string& name, const std::vector<std::vector<std::string>>& parts,
-                     const std::vector<TensorInfo>& globals, const At& at) {
+                     bool is_turned, const std::vector<TensorInfo>& globals, const At& at) {
   const auto experts = static_cast<int64_t>(parts.front().size());
-  const TensorInfo& first = globals[at(parts.front().front())];
-  const int64_t rows = matrix_of(first.shape).cols, width = matrix_of(first.shape).rows;
-  const int64_t cols = width * static_cast<int64_t>(parts.size());
+  const auto count = static_cast<int64_t>(parts.size());
+  const Rect first = matrix_of(globals[at(parts.front().front())].shape);
+  const int64_t width = first.rows;
+  const int64_t rows = is_turned ? first.cols : width * count,
+                cols = is_turned ? width * count : first.cols;
   StoredTensor stored;
-  stored.info = {name, first.dtype, {experts, rows, cols}};
+  stored.info = {name, globals[at(parts.front().front())].dtype, {experts, rows, cols}};
   for (int64_t expert = 0; expert < experts; ++expert) {
     Section section{.first = expert * rows * cols, .rows = rows, .cols = cols};
     for (size_t part = 0; part < parts.size(); ++part) {
       const size_t global = at(parts[part][static_cast<size_t>(expert)]);
+      const int64_t before = static_cast<int64_t>(part) * width;
       section.pieces.push_back({.global = global,
                                 .of = matrix_of(globals[global].shape),
-                                .col = static_cast<int64_t>(part) * width,
-                                .transposed = true});
+                                .row = is_turned ? 0 : before,
+                                .col = is_turned ? before : 0,
+                                .transposed = is_turned});
     }
     stored.sections.push_back(std::move(section));
   }
@@ -107,7 +111,8 @@ std::shared_ptr<const TensorSource> with_single_experts(std::shared_ptr<const Te
   }
   const std::map<std::string, size_t> places = places_by_name(layout.globals);
   for (const Found& tensor : found) {
-    layout.tensors.push_back(stacked(tensor.name, tensor.parts, layout.globals,
+    layout.tensors.push_back(stacked(tensor.name, tensor.parts, arch::turns_stacked_experts(config),
+                                     layout.globals,
                                      [&](const std::string& name) { return places.at(name); }));
   }
   for (const auto& [name, info] : others) {
@@ -129,7 +134,7 @@ std::vector<StoredTensor> stacked_in_files(const arch::ModelConfig& config,
                          const std::vector<std::vector<std::string>>& parts) {
       if (!places.count(parts.front().front())) return;
       const std::string& first = parts.front().front();
-      stacks.emplace(first, stacked(name, parts, globals, at));
+      stacks.emplace(first, stacked(name, parts, arch::turns_stacked_experts(config), globals, at));
       for (const auto& names : parts) {
         for (const std::string& each : names) first_of.emplace(each, first);
       }

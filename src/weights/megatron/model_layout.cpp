@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "arch/gated_delta.h"
 #include "arch/pipeline.h"
 #include "base/error.h"
 #include "weights/megatron/pieces.h"
@@ -484,6 +485,11 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
                      tr("--to hf"));
   }
   const bool is_mm = form.dialect == Dialect::kMindSpeedMm;
+  if (arch::has_gated_delta(config)) {
+    throw ModelError(tr("[{}] {} has linear attention, which this format has no names for yet",
+                        describe(form.dialect), config.family),
+                     tr("Hugging Face's format holds it: --to hf"));
+  }
   if (config.vision && !is_mm) {
     throw ModelError(tr("[{}] {} has a vision tower, which this format has no names for",
                         describe(form.dialect), config.family),
