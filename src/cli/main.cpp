@@ -23,6 +23,7 @@
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/hub_choice.h"
+#include "cli/commands/media_options.h"
 #include "cli/job_place.h"
 #include "hub/missing.h"
 
@@ -281,6 +282,39 @@ OptionTable table_of(const Command& command, const std::string& typed) {
   return table;
 }
 
+/// Whether the line of a verb that trains asks for answers alone. Errors: UsageError where it asks
+/// for answers in a training.
+bool only_predicts(const Command& command, const Options& options) {
+  if (!command.trains) return false;
+  const char* const flag = options.get_bool("do_predict") ? "do_predict" : "predict_with_generate";
+  if (!options.get_bool(flag)) return false;
+  const bool trains = options.get_bool_or("do_train", false);
+  if (options.get_bool("do_predict") && !trains) {
+    log::notice("do_predict: danlu infer answers, and nothing is trained");
+    return true;
+  }
+  throw UsageError(
+      tr("[{}] {}: training measures the loss; danlu infer answers data sets afterwards",
+         command.name, options.given_as(flag)),
+      tr("the same line with do_train false and do_predict true answers --eval_dataset"));
+}
+
+/// What run_words() took out of a line that another process, or another command, reads.
+void give_back_words(bool fetches, std::vector<std::string>& words) {
+  if (log::verbose()) words.insert(words.begin(), "-v");
+  if (fetches) words.insert(words.begin(), "--download");
+}
+
+/// Whether one who asks for help means the command that this one runs, whose help is printed.
+bool helped_another(const Command& command, const std::vector<std::string>& words) {
+  const auto apart = std::find(words.begin(), words.end(), "--");
+  if (!command.runs_another || apart == words.end() || apart + 1 == words.end() ||
+      !asks_for_help({apart + 1, words.end()}))
+    return false;
+  std::fputs(command_named(*(apart + 1)).options().help().c_str(), stdout);
+  return true;
+}
+
 /// typed: as of table_of.
 int run_words(const Command& named, const std::string& typed, std::vector<std::string> words) {
   Command command = named;
@@ -294,12 +328,7 @@ int run_words(const Command& named, const std::string& typed, std::vector<std::s
       words.insert(words.begin(), trained->name);
     }
   }
-  const auto apart = std::find(words.begin(), words.end(), "--");
-  if (command.runs_another && apart != words.end() && apart + 1 != words.end() &&
-      asks_for_help({apart + 1, words.end()})) {
-    std::fputs(command_named(*(apart + 1)).options().help().c_str(), stdout);
-    return 0;
-  }
+  if (helped_another(command, words)) return 0;
   if (asks_for_help(words)) {
     std::fputs(table.help().c_str(), stdout);
     return 0;
@@ -310,15 +339,21 @@ int run_words(const Command& named, const std::string& typed, std::vector<std::s
   // Where a line names what `danlu download` would fetch.
   const bool fetches = command.name != "download" && take_word(words, {"--download"});
   std::optional<log::HeldNotices> held(std::in_place);
-  const Options options = read_options(command, table, words, /*is_run=*/!print_config);
+  const Options options =
+      with_model_kwargs(table, read_options(command, table, words, /*is_run=*/!print_config));
   const bool starts_parts = is_divided(command, options) && !print_config && !is_among_ranks();
   const bool starts_ranks =
       starts_parts || (has_ranks(command) && !print_config && asks_for_processes(options));
   if (starts_ranks) held->drop();  // rank 0 has them too
   held.reset();
+  const bool predicts = only_predicts(command, options);
   if (print_config) {
     std::fputs(options.print_config().c_str(), stdout);
     return 0;
+  }
+  if (predicts) {
+    give_back_words(fetches, words);
+    return run_words(*find_command("infer"), "infer", std::move(words));
   }
   running = &named;
   take_hub_choice(table, options);
@@ -327,9 +362,8 @@ int run_words(const Command& named, const std::string& typed, std::vector<std::s
   hub::set_fetch_missing({.allowed = fetches || as_swift,
                           .first = as_swift ? hub::Hub::kModelScope : hub::Hub::kHuggingFace});
   if (starts_ranks) {
+    give_back_words(fetches, words);
     words.insert(words.begin(), typed);
-    if (log::verbose()) words.insert(words.begin() + 1, "-v");  // taken above
-    if (fetches) words.insert(words.begin() + 1, "--download");
     if (!starts_parts) return launch_job(options, words);
     return launch_job(launch_for_parts(options.get_int("tensor_parallel_size")), words);
   }

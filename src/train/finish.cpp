@@ -81,6 +81,8 @@ RunSummary summarise(const Run& run) {
                           ? run.progress.loss_sum / static_cast<double>(run.progress.loss_steps)
                           : 0;
   summary.best_eval_loss = run.progress.best_loss;
+  summary.best_metric = run.progress.best_metric;
+  if (!summary.best_metric.empty()) summary.best_eval_loss = run.progress.best_value();
   summary.best_step = run.progress.best_step;
   summary.model_directory = run.config.output.directory;
   if (fs::exists(checkpoint_of(run, run.state.step)))

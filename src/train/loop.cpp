@@ -1,6 +1,7 @@
 #include "train/loop.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -128,7 +129,20 @@ int64_t eval_batches(const Run& run, int64_t batch_size) {
   return (samples + batch_size - 1) / batch_size;
 }
 
-/// Evaluates, and counts it for an early stop. Returns the loss.
+/// What is least for the best weights. Errors: UsageError where evaluations have no such figure.
+double score_of(const Run& run, const Evaluation& evaluation) {
+  const std::string& name = run.progress.best_metric;
+  if (name.empty()) return evaluation.loss;
+  const auto found = evaluation.metrics.find(name);
+  if (found != evaluation.metrics.end())
+    return run.progress.best_is_greatest ? -found->second : found->second;
+  std::vector<std::string> known = {"loss"};
+  for (const auto& [metric, value] : evaluation.metrics) known.push_back(metric);
+  throw UsageError(tr("[train] {} {}: evaluations have no such figure; there is: {}",
+                      run.config.flag("metric_for_best_model"), name, fmt::join(known, ", ")));
+}
+
+/// Evaluates, and counts it for an early stop. Returns what is least for the best weights.
 double evaluate_now(Run& run, SlowWatch& watch) {
   EvaluationSettings settings;
   settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
@@ -155,26 +169,28 @@ double evaluate_now(Run& run, SlowWatch& watch) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
-  const bool is_lowest = evaluation.loss < run.progress.lowest_loss;
-  if (is_lowest) run.progress.lowest_loss = evaluation.loss;
+  const double score = score_of(run, evaluation);
+  const bool is_lowest = score < run.progress.lowest_loss;
+  if (is_lowest) run.progress.lowest_loss = score;
   if (!run.config.output.stops_at_saves)
     run.progress.evaluations_since_best = is_lowest ? 0 : run.progress.evaluations_since_best + 1;
-  return evaluation.loss;
+  return score;
 }
 
-/// Notes this step as the best if its `loss` is, and a checkpoint will be there to find it by.
+/// Notes this step as the best if its `score` is, and a checkpoint will be there to find it by.
 /// is_asked: it is saved anyway. Returns whether it must be saved beside what is asked for.
-bool note_best(Run& run, double loss, bool is_asked) {
+bool note_best(Run& run, double score, bool is_asked) {
   const OutputConfig& output = run.config.output;
   RunProgress& progress = run.progress;
   const bool saves_nothing = output.save == Interval::kNo;
   const bool is_there = run.last_saved_step == run.state.step;  // a signal's
   const bool may_be = is_asked || is_there || output.saves_best || saves_nothing;
-  if (!may_be || !(loss < progress.best_loss)) return false;
-  progress.best_loss = loss;
+  if (!may_be || !(score < progress.best_loss)) return false;
+  progress.best_loss = score;
   progress.best_step = run.state.step;
   if (is_asked || saves_nothing) return false;
-  if (output.saves_best) progress.saved_as_best.push_back(run.state.step);
+  if (output.saves_best && output.save != Interval::kBest)
+    progress.saved_as_best.push_back(run.state.step);
   return true;
 }
 
@@ -419,6 +435,10 @@ void stop_early(Run& run, const data::StepBatches& batches, const StepResult& re
   if (run.config.output.stops_at_saves) {
     log::info("stopped early after step {}: {} checkpoints in a row, and no better evaluation",
               run.state.step, count);
+  } else if (!progress.best_metric.empty()) {
+    log::info("stopped early after step {}: {} evaluations in a row found no better {} than {:.4f}",
+              run.state.step, progress.evaluations_since_best, progress.best_metric,
+              progress.best_value());
   } else if (run.config.objective.is_rewarded()) {
     log::info(
         "stopped early after step {}: {} evaluations in a row found no better reward than {:.4f}",

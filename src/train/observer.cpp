@@ -178,9 +178,12 @@ class RunReporter : public RunObserver {
 
   /// Rewards are kept as losses, of which the least is best.
   double best_figure(const RunSummary& summary) const {
+    if (!summary.best_metric.empty()) return summary.best_eval_loss;
     return config_.objective.is_rewarded() ? -summary.best_eval_loss : summary.best_eval_loss;
   }
   std::string best_of(const RunSummary& summary) const {
+    if (!summary.best_metric.empty())
+      return fmt::format("eval {} {:.4f}", summary.best_metric, best_figure(summary));
     return config_.objective.is_rewarded() ? tr("eval reward {:.4f}", best_figure(summary))
                                            : tr("eval loss {:.4f}", best_figure(summary));
   }
@@ -214,7 +217,9 @@ class RunReporter : public RunObserver {
     card.results = {{"training loss (mean)", fmt::format("{:.4f}", summary.mean_loss)}};
     if (summary.best_step > 0)
       card.results.emplace_back(
-          config_.objective.is_rewarded() ? "best evaluation reward" : "best evaluation loss",
+          !summary.best_metric.empty()      ? "best evaluation " + summary.best_metric
+          : config_.objective.is_rewarded() ? "best evaluation reward"
+                                            : "best evaluation loss",
           fmt::format("{:.4f} (step {})", best_figure(summary), summary.best_step));
     if (config_.output.plot_loss) card.loss_picture = "images/train_loss.png";
     card.version = DANLU_VERSION;

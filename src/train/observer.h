@@ -20,6 +20,7 @@ struct RunSummary {
   int64_t best_step = 0;
   std::filesystem::path model_directory, best_checkpoint, last_checkpoint;
   std::string next_command;
+  std::string best_metric = {};  ///< what best_eval_loss is of; empty: the loss
 };
 
 class RunObserver {

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "cli/preference_lines.h"
@@ -126,6 +128,56 @@ TEST_F(EarlyStop, CheckpointsAreThoseThatTheLineAsksForAndTheBest) {
 TEST_F(EarlyStop, DoEvalAloneEvaluatesOnce) {
   ok(rising("run", {"--profile", "llamafactory", "--do_eval", "true", "--max_steps", "4"}));
   EXPECT_EQ(evaluations("run").size(), 1u);
+}
+
+/// The directories of checkpoints that are complete.
+std::set<std::string> checkpoints_in(const fs::path& run) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("checkpoint-") && fs::exists(entry.path() / "DONE")) names.insert(name);
+  }
+  return names;
+}
+
+// 0.05 of 40 steps are 2. Only evaluations that find something better are followed by a checkpoint.
+TEST_F(EarlyStop, TheBestAloneIsSaved) {
+  ok(rising("run", {"--save_strategy", "best", "--eval_steps", "0.05", "--save_total_limit", "0",
+                    "--early_stop_interval", "3"}));
+  const std::vector<double> losses = evaluations("run");
+  std::set<std::string> wanted;
+  double best = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (losses[i] < best) wanted.insert("checkpoint-" + std::to_string(2 * (i + 1)));
+    best = std::min(best, losses[i]);
+  }
+  EXPECT_EQ(checkpoints_in(*this / "run"), wanted);
+  EXPECT_LT(wanted.size(), losses.size());
+  EXPECT_TRUE(fs::exists(*this / "run" / "model.safetensors"));
+}
+
+TEST_F(EarlyStop, AnotherFigureSaysWhichIsBest) {
+  const std::vector<std::string> by_accuracy = {
+      "--metric_for_best_model", "eval_token_acc", "--max_steps", "12", "--save_total_limit", "0"};
+  const ProgramResult result = ok(rising("run", by_accuracy));
+  std::vector<double> figures;
+  std::ifstream file(*this / "run" / "logging.jsonl");
+  for (std::string text; std::getline(file, text);) {
+    const Json record = Json::parse(text);
+    if (record.contains("eval_token_acc")) figures.push_back(record["eval_token_acc"]);
+  }
+  ASSERT_EQ(figures.size(), 6u);
+  const auto best = std::max_element(figures.begin(), figures.end());
+  const std::string name = "checkpoint-" + std::to_string(2 * (best - figures.begin() + 1));
+  EXPECT_EQ(fs::read_symlink(*this / "run" / "best"), fs::path(name));
+  EXPECT_THAT(result.err, HasSubstr("eval token_acc"));
+  std::ifstream state(*this / "run" / name / "trainer_state.json");
+  EXPECT_NEAR(Json::parse(state).at("best_metric").get<double>(), *best, 1e-6);
+  std::vector<std::string> unknown = by_accuracy;
+  unknown[1] = "rouge-l";
+  expect_error(
+      run(rising("other", unknown)), 2,
+      {"--metric_for_best_model rouge-l: evaluations have no such figure", "loss, token_acc"});
 }
 
 TEST_F(EarlyStop, NeedsSomethingHeldOut) {

@@ -127,7 +127,7 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
       {"web_ui", "danlu board DIR"},
       {"dpo", "danlu rlhf"},
       {"ppo", "danlu rlhf"},
-      {"sample", "danlu rollout"},
+      {"distill", "danlu sample"},
       {"torchrun", "no launcher"},
       {"megatron", "names of its own"},
       {"preprocess_data.py", "danlu preprocess"},

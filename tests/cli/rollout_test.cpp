@@ -377,5 +377,27 @@ TEST_F(RolloutLine, BadLinesLoseNothing) {
   expect_error(run(line("x.jsonl", {"--dataset", "other.jsonl"})), 3, {"no query column", "other"});
 }
 
+// ms-swift's sample, with its defaults.
+TEST_F(RolloutLine, SampleKeepsTheBestFiveInItsOwnFolder) {
+  write("sample.yaml", "model: " + good("model").string() +
+                           "\ndataset: prompts.jsonl\nsampler_engine: vllm\n"
+                           "num_return_sequences: 7\nmax_new_tokens: 6\n"
+                           "orm_model: \"program:sh judge.sh\"\noutput_file: kept.jsonl\n"
+                           "override_exist_file: true\nnum_sampling_batch_size: 4\n");
+  ok({"sample", "sample.yaml"});
+  const std::vector<Json> kept = rows("sample_output/kept.jsonl");
+  EXPECT_EQ(kept.size(), 6u * 5);
+  ok({"sample", "--model", good("model").string(), "--dataset", "prompts.jsonl", "--max_samples",
+      "1", "--max_new_tokens", "3", "--reward_funcs", "program:sh judge.sh", "--output_dir",
+      "mine"});
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(*this / "mine")) {
+    if (entry.path().extension() != ".jsonl") continue;
+    ++files;
+    EXPECT_EQ(rows("mine/" + entry.path().filename().string()).size(), 5u) << "64 are drawn";
+  }
+  EXPECT_EQ(files, 1u);
+}
+
 }  // namespace
 }  // namespace danlu::test

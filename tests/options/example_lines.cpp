@@ -77,6 +77,10 @@ ExampleLine other_line(const std::string& verb, Examples& made) {
     return {made.model() + Words{"--dataset", made.at("rows.jsonl"), "--reward_funcs", "format",
                                  "--output", made.fresh()}};
   }
+  if (verb == "sample") {
+    return {made.model() + Words{"--dataset", made.at("rows.jsonl"), "--reward_funcs", "format",
+                                 "--output_dir", made.fresh()}};
+  }
   if (verb == "verify") return {made.model() + Words{"--golden", "x"}};
   return {};
 }

@@ -35,6 +35,21 @@ TEST_F(LlamaFactoryLines, NamesThatDanluHasTooChooseNothingAlone) {
   }
 }
 
+// mcore_adapter's and Megatron Bridge's flags stand in its files beside its own.
+TEST_F(LlamaFactoryLines, FlagsOfMegatronDoNotChangeWhoseDefaultsHold) {
+  const TrainConfig config = of_file(
+      "stage: sft\nfinetuning_type: full\ncutoff_len: 4096\ntensor_model_parallel_size: 1\n"
+      "pipeline_model_parallel_size: 1\nuse_distributed_optimizer: true\n"
+      "bias_activation_fusion: true\nmixed_precision: bf16_mixed\nexport_hf_on_finish: false\n"
+      "use_packed_sequences: false\n");
+  EXPECT_EQ(config.profile.name, "llamafactory");
+  EXPECT_EQ(config.schedule.shape.lr, 5e-5);
+  EXPECT_FALSE(config.objective.averages_micro_batches);
+  EXPECT_THAT(
+      refusal("train", {"--stage", "sft", "--cutoff_len", "64", "--mixed_precision", "fp8"}),
+      testing::HasSubstr("--mixed_precision is not available"));
+}
+
 TEST_F(LlamaFactoryLines, StepsBelowOneAreAPartOfAllRoundedUp) {
   OutputConfig output = of_file(
                             "stage: sft\nfinetuning_type: lora\nsave_steps: 0.25\neval_steps: 0.1\n"
@@ -77,6 +92,22 @@ TEST_F(LlamaFactoryLines, TokensCountByEntropiesOrBesideTheModelAsItWas) {
               testing::HasSubstr("are two losses"));
   EXPECT_THAT(refusal("rlhf", {"--use_eaft_loss"}), testing::HasSubstr("dpo has no such loss"));
   EXPECT_THAT(notices("sft", {"--eaft_alpha", "2"}), testing::HasSubstr("--eaft_alpha"));
+}
+
+TEST_F(LlamaFactoryLines, ATokenizedPathIsWrittenOnceAndThenTrainedOn) {
+  const fs::path place = directory_ / "tokens";
+  const std::string line =
+      "stage: sft\nfinetuning_type: lora\ntokenized_path: " + place.string() + "\n";
+  EXPECT_EQ(of_file(line).data.write_to, place);
+  fs::create_directories(place / "train");
+  std::ofstream(place / "strange.arrow") << "x";
+  EXPECT_THAT(refusal("sft", {"--tokenized_path", place.string()}),
+              testing::HasSubstr("holds no samples that danlu wrote"));
+  std::ofstream(place / "train" / "rows.jsonl") << "{\"input_ids\":[1,2],\"labels\":[-100,2]}\n";
+  const TrainConfig later = of_file(line);
+  EXPECT_TRUE(later.data.write_to.empty());
+  EXPECT_EQ(later.data.train, std::vector<std::string>{(place / "train").string()});
+  EXPECT_TRUE(later.data.validation.empty());
 }
 
 TEST_F(LlamaFactoryLines, ElsewhereItIsMindSpeeds) {

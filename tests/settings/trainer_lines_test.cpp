@@ -165,15 +165,17 @@ TEST_F(TrainerLines, TheTrainerEvaluatesWhereItIsToldToAndAsOftenAsItLogs) {
   EXPECT_EQ(with("train", best).settings.at("eval_strategy"), "steps");
 }
 
-TEST_F(TrainerLines, TextsThatAreNotToBePackedAreNotPackedInSilence) {
+TEST_F(TrainerLines, TextsThatAreNotToBePackedAreSamplesOfTheirOwn) {
   const Line pt = {"--stage", "pt", "--finetuning_type", "full"};
-  EXPECT_THAT(
-      refusal("train", pt + Line{"--packing", "false"}),
-      AllOf(HasSubstr("--packing false: texts of pretrain fill rows"), HasSubstr("leave it out")));
-  EXPECT_EQ(refusal("train", pt), "(accepted)");
+  const TrainConfig apart = with("train", pt + Line{"--packing", "false"});
+  EXPECT_EQ(apart.task, Task::kSft);
+  EXPECT_FALSE(apart.data.uses_template);
+  EXPECT_FALSE(apart.data.pack_sequences);
+  EXPECT_EQ(apart.data.truncation, "right");
+  EXPECT_EQ(with("train", pt).task, Task::kPretrain);
+  EXPECT_EQ(with("train", pt + Line{"--packing", "true"}).task, Task::kPretrain);
   EXPECT_TRUE(with("train", pt).data.texts_end_epochs);
   EXPECT_FALSE(with("pretrain", {}).data.texts_end_epochs);
-  EXPECT_EQ(refusal("train", pt + Line{"--packing", "true"}), "(accepted)");
 }
 
 TEST_F(TrainerLines, EitherNameOfPackingAsksForPacks) {

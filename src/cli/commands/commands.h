@@ -29,6 +29,7 @@ OptionTable posttrain_options();
 OptionTable rlhf_options();
 OptionTable infer_options();
 OptionTable rollout_options();
+OptionTable sample_options();
 OptionTable chat_options();
 OptionTable serve_options();
 OptionTable eval_options();

@@ -176,10 +176,7 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
                   "--repetition_penalty is what there is"),
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
-      unavailable({"metric"}, "answers are not judged; danlu eval examines models"),
       ignored({"num_labels"}, "the model's files say how many labels there are"),
-      unavailable({"use_chat_template"}, "models that have a chat template are asked by it",
-                  {"true"}),
       unavailable({"resume", "resume_from_checkpoint"}, "a checkpoint is named as a model is",
                   {"auto", "none", "false"}, tr("--model DIR, or --adapters DIR")),
       unavailable({"skip_special_tokens"}, "answers are text", {"true"}),
@@ -188,6 +185,14 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
     return std::any_of(own.begin(), own.end(),
                        [&](const OptionSpec& spec) { return spec.name == name; });
   };
+  if (!has_own("use_chat_template")) {
+    absent.push_back(unavailable({"use_chat_template"},
+                                 "models that have a chat template are asked by it", {"true"}));
+  }
+  if (!has_own("metric")) {
+    absent.push_back(unavailable({"metric"}, "answers are not judged; danlu eval examines models",
+                                 {}, tr("danlu infer --metric compares answers with labels")));
+  }
   if (!has_own("stop_words")) {
     absent.push_back(
         unavailable({"stop_words", "stop"},

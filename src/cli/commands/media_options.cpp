@@ -1,7 +1,13 @@
 #include "cli/commands/media_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
 #include <string>
 
+#include "base/error.h"
 #include "data/media_settings.h"
 
 namespace danlu::cli {
@@ -120,7 +126,39 @@ std::vector<OptionSpec> media_options() {
        .default_text = "false",
        .help = "\"Picture 1: \" before each picture, \"Video 1: \" before each video",
        .group = group},
+      {.name = "model_kwargs",
+       .type = OptionType::kJson,
+       .help = "ms-swift's: its variables of pictures and videos by their names in small letters, "
+               "{\"max_pixels\": 1003520}; flags outweigh them",
+       .group = group},
   };
+}
+
+Options with_model_kwargs(const OptionTable& table, const Options& given) {
+  if (!table.find_spec("model_kwargs") || !given.has_value("model_kwargs")) return given;
+  const std::string flag = given.given_as("model_kwargs");
+  const Json told = given.get_json("model_kwargs");
+  if (!told.is_object())
+    throw UsageError(tr("[{}] {}: expected a JSON object", table.command(), flag));
+  Options options = given;
+  std::vector<std::string> known;
+  for (const OptionSpec& spec : media_options()) {
+    if (spec.environment.empty()) continue;
+    std::string key = spec.environment;
+    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    known.push_back(key);
+    if (!told.contains(key) || given.is_given(spec.name)) continue;
+    const Json& value = told.at(key);
+    options =
+        options.with(spec.name, value.is_string() ? value.get<std::string>() : value.dump(), flag);
+  }
+  for (const auto& [key, value] : told.items()) {
+    if (std::count(known.begin(), known.end(), key) > 0) continue;
+    throw UsageError(
+        tr("[{}] {}: '{}' is no variable of pictures or videos", table.command(), flag, key),
+        tr("there is: {}", fmt::format("{}", fmt::join(known, ", "))));
+  }
+  return options;
 }
 
 }  // namespace danlu::cli

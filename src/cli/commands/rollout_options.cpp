@@ -71,57 +71,87 @@ std::vector<OptionSpec> judges_of_rollouts() {
 
 }  // namespace
 
-OptionTable rollout_options() {
-  const std::vector<OptionSpec> own =
-      joined({model_options(),
-              {{.name = "dataset",
-                .type = OptionType::kList,
-                .help = "prompts, with whatever columns the rewards need (danlu rlhf draws "
-                        "its answers itself, and asks no server)",
-                .aliases = {"input", "train_dataset"},
-                .group = "Input",
-                .required = true},
-               {.name = "max_samples",
-                .type = OptionType::kInt,
-                .default_text = "0",
-                .help = "the first n prompts alone (0 = all)",
-                .aliases = {"limit"},
-                .range = at_least(0).or_value(-1),
-                .group = "Input"},
-               {.name = "columns",
-                .type = OptionType::kJson,
-                .help = "column names of the data set",
-                .aliases = {"map_keys"},
-                .group = "Input"},
-               max_dropped_ratio_option("Input"),
-               {.name = "num_generations",
-                .type = OptionType::kInt,
-                .default_text = "8",
-                .help = "answers to each prompt",
-                .aliases = {"num_return_sequences", "n_samples_per_prompt"},
-                .range = at_least(1).up_to(65536),
-                .group = "Answers"},
-               {.name = "batch_size",
-                .type = OptionType::kInt,
-                .default_text = "64",
-                .help = "answers drawn at a time",
-                .aliases = {"max_batch_size", "num_sampling_batch_size"},
-                .range = at_least(1).up_to(65536),
-                .group = "Answers"},
-               kept_stop_words_option("Answers")},
-              processor_options(),
-              sampling_options(),
-              environment_options("Answers"),
-              judges_of_rollouts(),
-              rollout_output(),
-              foreign_sample_options()});
+namespace {
+
+std::vector<OptionSpec> own_options() {
+  return joined({model_options(),
+                 {{.name = "dataset",
+                   .type = OptionType::kList,
+                   .help = "prompts, with whatever columns the rewards need (danlu rlhf draws "
+                           "its answers itself, and asks no server)",
+                   .aliases = {"input", "train_dataset"},
+                   .group = "Input",
+                   .required = true},
+                  {.name = "max_samples",
+                   .type = OptionType::kInt,
+                   .default_text = "0",
+                   .help = "the first n prompts alone (0 = all)",
+                   .aliases = {"limit"},
+                   .range = at_least(0).or_value(-1),
+                   .group = "Input"},
+                  {.name = "columns",
+                   .type = OptionType::kJson,
+                   .help = "column names of the data set",
+                   .aliases = {"map_keys"},
+                   .group = "Input"},
+                  max_dropped_ratio_option("Input"),
+                  {.name = "num_generations",
+                   .type = OptionType::kInt,
+                   .default_text = "8",
+                   .help = "answers to each prompt",
+                   .aliases = {"num_return_sequences", "n_samples_per_prompt"},
+                   .range = at_least(1).up_to(65536),
+                   .group = "Answers"},
+                  {.name = "batch_size",
+                   .type = OptionType::kInt,
+                   .default_text = "64",
+                   .help = "answers drawn at a time",
+                   .aliases = {"max_batch_size", "num_sampling_batch_size"},
+                   .range = at_least(1).up_to(65536),
+                   .group = "Answers"},
+                  kept_stop_words_option("Answers")},
+                 processor_options(),
+                 sampling_options(),
+                 environment_options("Answers"),
+                 judges_of_rollouts(),
+                 rollout_output(),
+                 foreign_sample_options()});
+}
+
+/// What ms-swift's sample takes where a line is silent.
+void set_default_of_sample(OptionSpec& spec) {
+  if (spec.name == "num_generations") spec.default_text = "64";
+  if (spec.name == "n_best_to_keep") spec.default_text = "5";
+  if (spec.name == "temperature") spec.default_text = "1";
+  if (spec.name == "output_dir") spec.default_text = "sample_output";
+  if (spec.name != "output") return;
+  spec.required = false;
+  spec.help += " (default: the time, in output_dir)";
+}
+
+OptionTable table_for(const char* verb, const char* summary, const char* usage,
+                      std::vector<OptionSpec> own) {
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // Elsewhere a prompt gets one answer.
   std::erase_if(foreign, [](const OptionSpec& spec) { return spec.name == "best_of"; });
-  return with_inference_profiles(OptionTable(
-      "rollout", "Draw answers to prompts and judge them: rows for rejection sampling and DPO",
-      "danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --output FILE.jsonl",
-      joined({own, foreign})));
+  return with_inference_profiles(OptionTable(verb, summary, usage, joined({own, foreign})));
+}
+
+}  // namespace
+
+OptionTable rollout_options() {
+  return table_for("rollout",
+                   "Draw answers to prompts and judge them: rows for rejection sampling and DPO",
+                   "danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --output "
+                   "FILE.jsonl",
+                   own_options());
+}
+
+OptionTable sample_options() {
+  std::vector<OptionSpec> own = own_options();
+  for (OptionSpec& spec : own) set_default_of_sample(spec);
+  return table_for("sample", "danlu rollout with the defaults of ms-swift's sample",
+                   "danlu sample --model DIR --dataset FILE --orm_model accuracy", std::move(own));
 }
 
 }  // namespace danlu::cli

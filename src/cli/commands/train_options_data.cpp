@@ -36,6 +36,10 @@ std::vector<OptionSpec> options_of_rows() {
        .type = OptionType::kList,
        .help = "ms-swift's: val/ of the same, beside val_dataset",
        .group = data},
+      {.name = "tokenized_path",
+       .help = "LLaMA-Factory's: samples that danlu wrote into this directory are trained on; else "
+               "they are written there, and nothing is trained",
+       .group = data},
       {.name = "write_samples",
        .help = "write the tokens of all samples to train/ and val/ of this directory, and end",
        .group = data,

@@ -80,7 +80,7 @@ inline OptionProfile mindspeed_profile() {
                     {"use_fused_swiglu"},
                     {"use_fused_rotary_pos_emb"},
                     {"is_instruction_dataset"}},
-          .yields_to = {"megatron-swift"}};
+          .yields_to = {"megatron-swift", "llamafactory"}};
 }
 
 inline OptionProfile swift24_profile() {

@@ -46,6 +46,7 @@ const std::vector<EngineCommand>& engine_commands() {
       {"verify", run_verify},
       {"bench", run_bench},
       {"rollout", run_rollout},
+      {"sample", run_rollout},
       {"serve", run_serve, false, true},
   };
   return list;

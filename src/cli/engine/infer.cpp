@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "base/slow_watch.h"
 #include "cli/engine/answer_rules.h"
 #include "cli/engine/chat.h"
+#include "cli/engine/infer_figures.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_labels.h"
 #include "cli/engine/infer_output.h"
@@ -134,6 +136,8 @@ class OrderedResults {
   }
 
   size_t num_done() const { return num_done_; }
+  /// In the order of the questions, without prompts.
+  std::vector<AnsweredRow>& answered() { return answered_; }
 
   void report_matches() const {
     if (with_reference_ == 0) return;
@@ -144,6 +148,7 @@ class OrderedResults {
 
  private:
   void count_match(const Question& question, const Outcome& outcome) {
+    answered_.push_back({outcome.answer, question.reference});
     if (!question.reference || !outcome.error.empty()) return;
     ++with_reference_;
     equal_ += trimmed(outcome.answer) == trimmed(*question.reference);
@@ -153,6 +158,7 @@ class OrderedResults {
   AnswerFile* file_;
   bool prints_;
   std::vector<std::optional<Outcome>> waiting_;
+  std::vector<AnsweredRow> answered_;
   size_t next_ = 0, num_done_ = 0, done_end_ = 0, with_reference_ = 0, equal_ = 0;
 };
 
@@ -277,8 +283,31 @@ Work plan_work(const std::vector<Question>& questions, size_t from, const Infere
   return work;
 }
 
+/// What the model reads of a question; of one that no request can be made of, its text.
+std::string prompt_read(const Question& question, const InferenceModel& loaded,
+                        const HowToAnswer& how, size_t index) {
+  try {
+    return loaded.tokenizer->decode(ruled_request(question, loaded, how, index).prompt);
+  } catch (const DataError&) {
+    return question.plain;
+  }
+}
+
+/// Figures of the answers, on the screen and in --output_dir.
+void judge_answers(const Options& options, const InferenceModel& loaded, const HowToAnswer& how,
+                   const std::vector<Question>& questions, std::vector<AnsweredRow>& rows,
+                   double seconds) {
+  report_metric(options, rows);
+  if (!options.has_value("output_dir")) return;
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i].prompt = prompt_read(questions[i], loaded, how, i);
+  write_predictions(options.get_string("output_dir"), rows, seconds, options.get_int("batch_size"));
+}
+
 void answer_all(const Options& options, const InferenceModel& loaded, const fs::path& output,
                 const std::vector<Question>& questions, const HowToAnswer& how) {
+  require_labels(options, questions);
+  const auto begin = std::chrono::steady_clock::now();
   const std::string identity =
       output.empty() ? "" : request_identity(options, loaded, questions) + how.rules.identity();
   EarlierAnswers earlier;
@@ -308,6 +337,8 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
   }
   if (file) file->finish();
   results.report_matches();
+  judge_answers(options, loaded, how, questions, results.answered(),
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 
 /// --prompt alone: the bare answer on stdout.
@@ -507,7 +538,7 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
 }  // namespace
 
 int run_infer(const Options& typed) {
-  const Options options = settings::with_mm_inference(typed);
+  const Options options = with_output_dir(with_plain_prompts(settings::with_mm_inference(typed)));
   const parallel::Ranks ranks = model_ranks(options);
   return ranks.do_or_give_up([&] {
     if (ranks.is_first()) return infer_on(options, ranks);

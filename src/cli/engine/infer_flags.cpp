@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/log.h"
+#include "cli/engine/infer_figures.h"
 
 namespace danlu::cli {
 namespace {
@@ -68,9 +70,22 @@ std::string why_no_draws(const Options& options) {
 
 }  // namespace
 
+Options with_plain_prompts(const Options& options) {
+  if (options.get_bool("use_chat_template") || options.get_bool("raw")) return options;
+  return options.with("raw", "true", options.given_as("use_chat_template"));
+}
+
+Options with_output_dir(const Options& options) {
+  const bool has_rows = options.has_value("dataset") || options.get_bool("load_dataset_config");
+  if (!options.has_value("output_dir") || options.has_value("output") || !has_rows) return options;
+  const fs::path place = options.get_string("output_dir");
+  require_writable_directory(place);
+  return options.with("output", answers_in(place).string(), options.given_as("output_dir"));
+}
+
 void report_idle_step_flags(const Options& options) {
   std::vector<const char*> names = about_answers();
-  names.insert(names.end(), {"prompt_type", "raw", "stop_words"});
+  names.insert(names.end(), {"prompt_type", "raw", "stop_words", "metric"});
   report_idle_among(options, names, "where steps are judged");
 }
 
@@ -79,12 +94,15 @@ void report_idle_label_flags(const Options& options) {
 }
 
 void report_idle_vector_flags(const Options& options) {
-  report_idle_among(options, about_answers(), "where texts become vectors");
+  std::vector<const char*> names = about_answers();
+  names.push_back("metric");
+  report_idle_among(options, names, "where texts become vectors");
 }
 
 void report_idle_rank_flags(const Options& options) {
   std::vector<const char*> names = about_answers();
   std::erase_if(names, [](const std::string& name) { return name == "system"; });
+  names.push_back("metric");
   report_idle_among(options, names, "where documents are ranked");
 }
 
@@ -92,14 +110,16 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
   if (use.chat) {
     report_idle_among(options,
                       {"prompt", "dataset", "load_dataset_config", "max_samples", "columns",
-                       "handler_name", "max_dropped_ratio", "output", "overwrite", "batch_size"},
+                       "handler_name", "max_dropped_ratio", "output", "overwrite", "batch_size",
+                       "output_dir", "metric", "dataset_dir"},
                       "in a chat");
   } else {
     report_idle_among(options, {"history_turns"}, "outside a chat");
     if (!use.data_set) {
-      report_idle_among(
-          options, {"columns", "handler_name", "max_dropped_ratio", "max_samples", "batch_size"},
-          tr("with {} alone: it is one text", options.given_as("prompt")));
+      report_idle_among(options,
+                        {"columns", "handler_name", "max_dropped_ratio", "max_samples",
+                         "batch_size", "output_dir", "metric", "dataset_dir"},
+                        tr("with {} alone: it is one text", options.given_as("prompt")));
     }
     if (!options.has_value("output")) report_idle_among(options, {"overwrite"}, "without --output");
   }

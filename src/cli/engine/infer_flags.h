@@ -6,6 +6,11 @@
 namespace danlu::cli {
 
 /// How this call answers.
+/// --use_chat_template false is --raw. Errors: UsageError where a line asks for both.
+Options with_plain_prompts(const Options& options);
+/// --output_dir has the answers too, where --output names no other file.
+Options with_output_dir(const Options& options);
+
 struct InferUse {
   bool chat = false;
   bool data_set = false;      ///< --dataset or held-out rows

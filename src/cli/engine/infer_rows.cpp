@@ -148,7 +148,8 @@ Questions read_questions(const Options& options, const Json& run_args,
   std::vector<std::string> files = names;
   std::erase(files, "-");
   const std::vector<data::PlannedDataset> plan =
-      files.empty() ? std::vector<data::PlannedDataset>{} : data::plan_datasets(files, format);
+      files.empty() ? std::vector<data::PlannedDataset>{}
+                    : data::plan_datasets(files, format, options.get_string_or("dataset_dir", ""));
   for (const data::PlannedDataset& planned : plan) {
     for (const data::DataFile& file : planned.dataset.files) found.files.push_back(file.path);
   }

@@ -1,6 +1,8 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -440,8 +442,17 @@ class Rollout {
 };
 
 /// --output_dir is where --output lies. Errors: UsageError where that says so itself.
-Options with_place(const Options& options) {
-  if (!options.has_value("output_dir")) return options;
+Options with_place(const Options& given) {
+  if (!given.has_value("output_dir")) return given;
+  // Of danlu sample, whose file is named by the time.
+  const Options options = given.has_value("output")
+                              ? given
+                              : given.with("output",
+                                           fmt::format("{:%Y-%m-%d-%H-%M-%S}.jsonl",
+                                                       fmt::localtime(std::time(nullptr))),
+                                           "output_dir");
+  if (!options.is_given("output_dir") && fs::path(options.get_string("output")).has_parent_path())
+    return options;
   const fs::path place = options.get_string("output_dir"), output = options.get_string("output");
   if (output.has_parent_path()) {
     throw UsageError(tr("[{}] and {} both say where the file goes", options.given_as("output_dir"),

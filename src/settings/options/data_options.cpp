@@ -15,6 +15,7 @@
 #include "settings/options/model_names.h"
 #include "settings/options/output_options.h"
 #include "settings/options/system_message.h"
+#include "settings/options/task_options.h"
 #include "text/template_file.h"
 
 namespace danlu::settings {
@@ -150,6 +151,7 @@ std::string truncation_from(const Options& options, const DataOf& of) {
         tr("left keeps the ends of long prompts, delete leaves these prompts out"));
   }
   const bool is_profiles = options.source("truncation") == OptionSource::kProfile;
+  if (is_profiles && takes_texts_apart(options)) return "right";
   if (is_profiles && options.profile().name == "mindspeed" && cuts_ends(options, of.kind))
     return "right";
   if (options.get_bool_or("cut_max_seqlen", false)) {
@@ -211,15 +213,36 @@ void take_held_out(const Options& options, const DataOf& of, DataConfig& data) {
   data.validation_rows = static_cast<int64_t>(said);
 }
 
-/// LLaMA-Factory's stage pt has such texts as samples of their own. Errors: UsageError.
-void require_filled_rows(const Options& options, const DataOf& of) {
-  if (of.task != Task::kPretrain || options.profile().name != "llamafactory") return;
-  const bool packs = options.get_bool("packing") || options.get_bool_or("neat_packing", false);
-  if (packs || !options.is_given("packing")) return;
-  throw UsageError(tr("[train] {}: texts of pretrain fill rows of max_length one behind the other, "
-                      "and none is a sample of its own",
-                      option_text::given_switch(options, "packing")),
-                   tr("leave it out, or give --packing true, and they are packed"));
+/// LLaMA-Factory's tokenized_path: the samples that are there are what is trained on, else they are
+/// written there. Errors: UsageError for a directory of something else.
+void take_tokenized_path(const Options& options, bool looks, DataConfig& data) {
+  if (!options.has_value("tokenized_path") || !looks) return;
+  const fs::path place = options.get_string("tokenized_path");
+  const std::string flag = options.given_as("tokenized_path");
+  std::error_code unknown;
+  if (fs::exists(place / "train" / "rows.jsonl", unknown)) {
+    log::notice(
+        "{} {}: the samples there are trained on; what else says which rows, and how they "
+        "are tokenised, has no effect",
+        flag, place.string());
+    data.train = {(place / "train").string()};
+    data.validation.clear();
+    if (fs::exists(place / "val" / "rows.jsonl", unknown))
+      data.validation = {(place / "val").string()};
+    data.validation_ratio = 0;
+    data.validation_rows = 0;
+    return;
+  }
+  if (fs::exists(place, unknown) &&
+      !(fs::is_directory(place, unknown) && fs::is_empty(place, unknown)))
+    throw UsageError(tr("[train] {} {}: holds no samples that danlu wrote", flag, place.string()),
+                     tr("name a directory that is not there: rows are tokenised into it once, and "
+                        "the same line then trains on them"));
+  log::notice(
+      "{} {}: nothing is trained yet: the samples are written there, and the same line then "
+      "trains on them",
+      flag, place.string());
+  data.write_to = place;
 }
 
 /// Megatron's steps go on into the next epoch; Megatron-SWIFT leaves out what fills no micro-batch
@@ -249,7 +272,6 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   const bool looks = !of.is_planned;
   DataConfig data;
   take_sources(options, looks, data);
-  require_filled_rows(options, of);
   if (looks && has_texts_as_samples(options, of.task)) {
     log::notice(
         "each text is a sample, as in {}; with --profile danlu texts fill rows of max_length one "
@@ -266,6 +288,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   take_order(options, of, data);
   data.write_to = options.get_string_or("write_samples", "");
   take_ends_of_epochs(options, of, data);
+  take_tokenized_path(options, looks, data);
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
   data.texts_end_epochs = options.profile().name == "llamafactory" && of.task == Task::kPretrain;

@@ -294,8 +294,9 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
   config.data.learns_all_rounds =
       learns_all_rounds(command.options, config.objective, config.data.learnt);
   if (model.encoder) require_encoders_task(command.options, model, config);
-  config.data.uses_template = !model.encoder && uses_template(command.options, config.task,
-                                                              config.objective, read_as(config));
+  config.data.uses_template =
+      !model.encoder && !takes_texts_apart(command.options) &&
+      uses_template(command.options, config.task, config.objective, read_as(config));
   if (kind == ObjectiveKind::kEmbedding && config.data.template_name == text::kPlainTexts)
     config.data.template_name = "auto";
   refuse_lost_system_message(command.options, config);

@@ -100,6 +100,21 @@ bool wants_tensorboard(const Options& options) {
   return wanted;
 }
 
+/// By which figure of evaluations checkpoints are compared, as transformers names it.
+void take_best_metric(const Options& options, OutputConfig& output) {
+  std::string name = options.get_string("metric_for_best_model");
+  if (name.starts_with("eval_")) name.erase(0, 5);
+  if (name == "acc" && is_of_swift(options.profile().name)) name = "token_acc";
+  if (name == "loss") {
+    if (options.get_bool_or("greater_is_better", false))
+      log::notice("{} has no effect: of losses the least is best",
+                  options.given_as("greater_is_better"));
+    return;
+  }
+  output.best_metric = name;
+  output.best_is_greatest = options.get_bool_or("greater_is_better", !name.ends_with("loss"));
+}
+
 }  // namespace
 
 OutputConfig output_from(const Options& options, const std::string& model_name) {
@@ -121,6 +136,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
   output.transformer_engine =
       options.get_string_or("transformer_impl", "local") == "transformer_engine";
+  take_best_metric(options, output);
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
   output.eval_batches = std::max<int64_t>(0, options.get_int_or("eval_iters", 0));
   const std::string& system = options.profile().name;

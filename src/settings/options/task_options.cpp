@@ -6,6 +6,13 @@
 
 namespace danlu::settings {
 
+bool takes_texts_apart(const Options& options) {
+  const std::string stage = options.get_string_or("stage", "");
+  const bool packs = options.get_bool("packing") || options.get_bool_or("neat_packing", false);
+  return (stage == "pt" || stage == "pretrain") && options.profile().name == "llamafactory" &&
+         options.is_given("packing") && !packs;
+}
+
 Task task_from(const std::string& verb, const Options& options) {
   if (verb == "rlhf") return Task::kSft;
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
@@ -14,6 +21,7 @@ Task task_from(const std::string& verb, const Options& options) {
        {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm", "rm", "orm", "ppo", "trl_ppo"}) {
     if (stage == of_answers) return Task::kSft;
   }
+  if (takes_texts_apart(options)) return Task::kSft;
   if (stage == "pretrain" || stage == "pt") return Task::kPretrain;
   throw UsageError(
       tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto, rm, orm, "

@@ -11,6 +11,10 @@ namespace danlu::settings {
 /// --stage, by default of `verb`. Errors: UsageError for a task that is not built in.
 Task task_from(const std::string& verb, const Options& options);
 
+/// Whether texts are samples of their own, each learnt whole: LLaMA-Factory's stage pt with packing
+/// false.
+bool takes_texts_apart(const Options& options);
+
 /// --tuner, by default of the task.
 Tuner tuner_from(const std::string& verb, Task task, const Options& options);
 

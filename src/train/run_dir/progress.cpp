@@ -84,33 +84,36 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s,
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,
                    const Json& identity, double epoch) {
-  return {{"global_step", state.step},
-          {"max_steps", plan.total_steps},
-          {"epoch", epoch},
-          {"best_metric", loss_json(progress.best_loss)},
-          {"best_global_step", progress.best_step},
-          {"best_model_checkpoint", progress.best_step > 0
-                                        ? Json(fmt::format("checkpoint-{}", progress.best_step))
+  Json saved = {{"global_step", state.step},
+                {"max_steps", plan.total_steps},
+                {"epoch", epoch},
+                {"best_metric",
+                 std::isfinite(progress.best_loss) ? Json(progress.best_value()) : Json(nullptr)},
+                {"best_global_step", progress.best_step},
+                {"best_model_checkpoint",
+                 progress.best_step > 0 ? Json(fmt::format("checkpoint-{}", progress.best_step))
                                         : Json(nullptr)},
-          {"optimizer_updates", state.optimizer->updates()},
-          {"loss_scaler", state.loss_scaler.state()},
-          {"bad_steps_in_row", state.bad_steps_in_row},
-          {"skipped_steps", state.skipped_steps},
-          {"num_input_tokens_seen", state.tokens_seen},
-          {"train_seconds", progress.train_seconds},
-          {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
-          {"evaluations_since_best", progress.evaluations_since_best},
-          {"lowest_eval_loss", loss_json(progress.lowest_loss)},
-          {"lowest_eval_loss_when_saved", loss_json(progress.lowest_when_saved)},
-          {"saved_as_best", progress.saved_as_best},
-          {"loss_sum", progress.loss_sum},
-          {"loss_steps", progress.loss_steps},
-          {"log_window", window_json(progress.window)},
-          {"rng",
-           {{"scheme", "mix64(seed, step, sample, position, module, column)"},
-            {"seed", identity.at("seed")}}},
-          {"identity", identity},
-          {"log_history", progress.log_history}};
+                {"optimizer_updates", state.optimizer->updates()},
+                {"loss_scaler", state.loss_scaler.state()},
+                {"bad_steps_in_row", state.bad_steps_in_row},
+                {"skipped_steps", state.skipped_steps},
+                {"num_input_tokens_seen", state.tokens_seen},
+                {"train_seconds", progress.train_seconds},
+                {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
+                {"evaluations_since_best", progress.evaluations_since_best},
+                {"lowest_eval_loss", loss_json(progress.lowest_loss)},
+                {"lowest_eval_loss_when_saved", loss_json(progress.lowest_when_saved)},
+                {"saved_as_best", progress.saved_as_best},
+                {"loss_sum", progress.loss_sum},
+                {"loss_steps", progress.loss_steps},
+                {"log_window", window_json(progress.window)},
+                {"rng",
+                 {{"scheme", "mix64(seed, step, sample, position, module, column)"},
+                  {"seed", identity.at("seed")}}},
+                {"identity", identity},
+                {"log_history", progress.log_history}};
+  if (!progress.best_metric.empty()) saved["metric_for_best_model"] = progress.best_metric;
+  return saved;
 }
 
 void restore_progress(const Json& saved, RunProgress& progress, TrainState& state) {
@@ -120,9 +123,14 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     state.bad_steps_in_row = saved.at("bad_steps_in_row").get<int64_t>();
     state.skipped_steps = saved.at("skipped_steps").get<int64_t>();
     state.tokens_seen = saved.at("num_input_tokens_seen").get<int64_t>();
-    if (!saved.at("best_metric").is_null())
-      progress.best_loss = saved.at("best_metric").get<double>();
-    progress.best_step = saved.at("best_global_step").get<int64_t>();
+    // Figures of two kinds are not compared.
+    const bool is_of_same =
+        saved.value("metric_for_best_model", std::string()) == progress.best_metric;
+    if (is_of_same && !saved.at("best_metric").is_null()) {
+      const auto best = saved.at("best_metric").get<double>();
+      progress.best_loss = progress.best_is_greatest ? -best : best;
+    }
+    if (is_of_same) progress.best_step = saved.at("best_global_step").get<int64_t>();
     progress.evaluations_since_best = saved.value("evaluations_since_best", int64_t{0});
     progress.lowest_loss = loss_from(saved, "lowest_eval_loss", progress.best_loss);
     progress.lowest_when_saved =

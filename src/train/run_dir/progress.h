@@ -32,12 +32,17 @@ struct LogWindow {
 };
 
 struct RunProgress {
-  double best_loss = std::numeric_limits<double>::infinity();  ///< evaluation loss
-  int64_t best_step = 0;                                       ///< 0: none yet
+  /// Of evaluations: the least of the loss, or of best_metric, with the other sign where its
+  /// greatest is best.
+  double best_loss = std::numeric_limits<double>::infinity();
+  int64_t best_step = 0;  ///< 0: none yet
   int64_t evaluations_since_best = 0;
   double train_seconds = 0;  ///< of all sessions, evaluation and saving left out
   double loss_sum = 0;       ///< summed step losses of all steps that counted
   int64_t loss_steps = 0;
+  std::string best_metric = {};  ///< as OutputConfig's
+  bool best_is_greatest = false;
+  double best_value() const { return best_is_greatest ? -best_loss : best_loss; }
   LogWindow window;  ///< so that a run resumed between two records logs what it would have
   Json log_history = Json::array();
   double lowest_loss =

@@ -1,5 +1,10 @@
 #include "train/start/begin.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -177,6 +182,20 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
   return state;
 }
 
+/// Errors: UsageError where evaluations will not have the figure that says which weights are best.
+/// Rewards have names of their own, which an evaluation tells.
+void require_best_metric(const Prepared& run, const Objective& objective) {
+  const std::string& name = run.config.output.best_metric;
+  if (name.empty() || run.config.objective.is_rewarded()) return;
+  std::vector<std::string> known = objective.metrics();
+  if (!objective.found().empty())
+    known.insert(known.end(), {"pearson_" + objective.found(), "spearman_" + objective.found()});
+  if (std::count(known.begin(), known.end(), name) > 0) return;
+  known.insert(known.begin(), "loss");
+  throw UsageError(tr("[train] {} {}: evaluations have no such figure; there is: {}",
+                      run.config.flag("metric_for_best_model"), name, fmt::join(known, ", ")));
+}
+
 /// Returns the number of samples that the interrupted run had consumed.
 int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainState& state) {
   checkpoint::load_optimizer(from, *state.optimizer);
@@ -225,6 +244,8 @@ std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
 
 Begun begin_training(const Prepared& run) {
   Begun begun{make_state(run.config, make_model(run)), {}, 0};
+  begun.progress.best_metric = run.config.output.best_metric;
+  begun.progress.best_is_greatest = run.config.output.best_is_greatest;
   if (run.objective) {
     begun.state.objective = run.objective;
   } else {
@@ -232,6 +253,7 @@ Begun begin_training(const Prepared& run) {
     begun.state.objective =
         make_objective(run.config.objective, begun.reference, run.text.tokenizer.get());
   }
+  require_best_metric(run, *begun.state.objective);
   if (run.earlier.checkpoint) {
     const checkpoint::Loaded& from = *run.earlier.checkpoint;
     begun.consumed_samples = restore(from, begun.progress, begun.state);
