@@ -53,7 +53,7 @@ struct Run {
   bool save_is_due = false;        ///< as soon as the stream can go on from a checkpoint
   bool evaluation_is_due = false;  ///< the same, so that the best weights can be saved
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it
-  std::vector<int64_t> as_best_when_saved;  ///< the same of progress.saved_as_best
+  std::vector<int64_t> as_best_when_saved = {};  ///< the same of progress.saved_as_best
 };
 
 /// Trains until plan.total_steps.

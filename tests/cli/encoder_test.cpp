@@ -18,15 +18,16 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using Vector = std::vector<double>;
 
-constexpr const char* kTopics[] = {"cats", "dogs", "trees", "boats"};
-constexpr const char* kWords[] = {"purring", "bone", "leaf", "sail"};
+constexpr const char* kEncoderTopics[] = {"cats", "dogs", "trees", "boats"};
+constexpr const char* kEncoderWords[] = {"purring", "bone", "leaf", "sail"};
 
 class EncoderLines : public PreferenceLines {
  protected:
   void SetUp() override {
     PreferenceLines::SetUp();
     std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntold\nof\n";
-    for (size_t i = 0; i < 4; ++i) vocabulary += std::string(kTopics[i]) + "\n" + kWords[i] + "\n";
+    for (size_t i = 0; i < 4; ++i)
+      vocabulary += std::string(kEncoderTopics[i]) + "\n" + kEncoderWords[i] + "\n";
     for (int digit = 0; digit < 10; ++digit)
       vocabulary += std::to_string(digit) + "\n##" + std::to_string(digit) + "\n";
     fs::create_directories(*this / "words");
@@ -44,7 +45,7 @@ class EncoderLines : public PreferenceLines {
     std::string pairs, labels, ranks;
     for (size_t i = 0; i < 48; ++i) {
       const size_t topic = i % 4, other = (i + 1 + i / 4 % 3) % 4;
-      const std::string asked = std::to_string(i) + " " + kTopics[topic];
+      const std::string asked = std::to_string(i) + " " + kEncoderTopics[topic];
       pairs += Json{{"messages", said("user", asked)},
                     {"positive_messages", {said("user", told(topic))}},
                     {"negative_messages", {said("user", told(other))}}}
@@ -61,7 +62,7 @@ class EncoderLines : public PreferenceLines {
     write("labels.jsonl", labels);
     write("ranks.jsonl", ranks);
   }
-  static std::string told(size_t topic) { return std::string("told of ") + kWords[topic]; }
+  static std::string told(size_t topic) { return std::string("told of ") + kEncoderWords[topic]; }
   static Json said(const char* role, const std::string& text) {
     return Json::array({{{"role", role}, {"content", text}}});
   }
@@ -115,7 +116,7 @@ TEST_F(EncoderLines, VectorsAreTrainedWrittenForSentenceTransformersAndServed) {
   std::string texts;
   Json inputs = Json::array();
   for (size_t i = 0; i < 4; ++i) {
-    for (const std::string& text : {std::string("9 ") + kTopics[i], told(i)}) {
+    for (const std::string& text : {std::string("9 ") + kEncoderTopics[i], told(i)}) {
       texts += Json{{"query", text}}.dump() + "\n";
       inputs.push_back(text);
     }
