@@ -54,7 +54,7 @@ class Gptq : public BadInput {
         "--batch_size",
         "8",
         "--lr",
-        "0",
+        "1e-9",
         "--max_steps",
         "1",
         "--val_ratio",
