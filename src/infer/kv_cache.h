@@ -94,8 +94,8 @@ class SequenceCache : public models::KvCache {
   struct Sequence {
     int64_t length = 0;
     std::vector<int32_t> pages;  ///< of the pool, in order
-    /// Of the layers of linear attention, after `length` tokens. Forks share them: a pass makes
-    /// others.
+    /// States of the layers of linear attention, after `length` tokens. Forks share them: a pass
+    /// makes others.
     std::map<int64_t, ops::DeltaState> states = {};
   };
   static std::optional<size_t> page_begun(const Sequence& sequence, int64_t num_new);

@@ -82,7 +82,7 @@ void draw_vector_of_hybrid(uint64_t seed, Parameter& parameter) {
   for (int64_t head = 0; head < rates.numel(); ++head) {
     const double part =
         static_cast<double>(mix64(own_seed, static_cast<uint64_t>(head)) >> 11) * 0x1p-53;
-    rates.data_ptr<float>()[head] = static_cast<float>(std::log(0.01 + 15.99 * part));
+    rates.select(0, head).fill_(std::log(0.01 + 15.99 * part));
   }
   parameter.tensor.copy_(rates);
 }

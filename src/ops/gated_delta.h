@@ -37,8 +37,8 @@ struct DeltaResult {
   at::Tensor out_NHV;
   at::Tensor memory_SHKV;  ///< after the last tokens; undefined where a graph is made
 };
-/// Of each value head h, with key head g = h / (H / G), q and k divided by sqrt(sum of squares +
-/// 1e-6) and q by sqrt(K) too; M begins as `memory`, or as 0:
+/// Reads a memory by each value head h, with key head g = h / (H / G), q and k divided by sqrt(sum
+/// of squares + 1e-6) and q by sqrt(K) too; M begins as `memory`, or as 0:
 ///   M = exp(decay) M;  M = M + k (step (v - M^T k))^T;  out = M^T q.
 ///
 /// Shapes  q_NGK, k_NGK [N, G, K]; v_NHV [N, H, V]; decay_NH, step_NH [N, H]; starts as above;

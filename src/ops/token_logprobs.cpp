@@ -103,7 +103,7 @@ at::Tensor largest_of_rows(const at::Tensor& logits_Cv, int64_t count,
   return std::get<0>(at::topk(all_CK, std::min(count, share.vocab), 1));
 }
 
-/// Of the distribution that the likeliest ids of each row are alone.
+/// Entropy of the distribution that the likeliest ids of each row are alone.
 at::Tensor entropy_of_largest(const at::Tensor& logits_Cv, int64_t count,
                               const VocabularyShare& share) {
   const at::Tensor logprobs_CK = at::log_softmax(largest_of_rows(logits_Cv, count, share), 1);

@@ -64,8 +64,8 @@ struct Sizes {
   bool is_latent = false;
   bool norms_results = false;  ///< what attention and the MLP give
   bool exchanges_heads = false;
-  /// Of linear attention and of gates of attention: what else is kept, and what there is beside
-  /// that at once in backward.
+  /// Bytes of linear attention and of gates of attention: what else is kept, and what there is
+  /// beside that at once in backward.
   int64_t kept_beside = 0, backward_beside = 0;
 };
 /// layer: -1: one with attention over keys.

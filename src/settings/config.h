@@ -166,7 +166,7 @@ struct OutputConfig {
     double save = 0, eval = 0, logging = 0;
   };
   Shares shares = {};
-  /// Of an evaluation's figures the one that says which checkpoint is best; empty: the loss.
+  /// Figure of an evaluation that says which checkpoint is best; empty: the loss.
   std::string best_metric;
   bool best_is_greatest = false;  ///< of best_metric
   /// The numbers of steps that the shares come to. REQUIRES: total_steps > 0.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "arch/gated_delta.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "support/tiny_model.h"
@@ -45,6 +46,7 @@ std::vector<int> coverage(const ModelConfig& config, const ParamSpec& spec, Coor
 }
 
 bool divides(const ModelConfig& c, int64_t tp) {
+  if (tp > 1 && has_gated_delta(c)) return false;
   const bool heads =
       c.num_heads % tp == 0 && (c.num_kv_heads % tp == 0 || tp % c.num_kv_heads == 0);
   const bool experts =

@@ -107,7 +107,7 @@ TEST_F(EarlyStop, CheckpointsAreThoseThatTheLineAsksForAndTheBest) {
   const auto best_of = [&](const std::string& run) {
     return fs::read_symlink(*this / run / "best").string();
   };
-  /// Of the evaluation that found the least, each second step from the second on.
+  /// Step of the evaluation that found the least, each second step from the second on.
   const auto lowest = [&](const std::string& run, size_t first = 0) {
     const std::vector<double> losses = evaluations(run);
     const auto begin = losses.begin() + static_cast<std::ptrdiff_t>(first);

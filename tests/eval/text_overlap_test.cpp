@@ -9,7 +9,7 @@
 namespace danlu::eval {
 namespace {
 
-/// Of one pair: bleu4, rouge1, rouge2, rougeL.
+/// Figures of one pair: bleu4, rouge1, rouge2, rougeL.
 using Figures = std::vector<double>;
 
 struct Compared {

@@ -13,7 +13,8 @@
 namespace danlu::house {
 namespace {
 
-/// Those of linear attention have a table of their own, whose cells tests/cli/hybrid_test.cpp asks.
+/// Families of linear attention have a table of their own, whose cells tests/cli/hybrid_test.cpp
+/// asks.
 bool has_linear_attention(const std::string& family) {
   return family == "qwen3_next" || family.starts_with("qwen3_5");
 }

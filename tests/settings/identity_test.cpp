@@ -19,11 +19,25 @@ class Identity : public TrainOptions {
 };
 
 TEST_F(Identity, KeysAreOptionsOrWhatIsDerivedFromSeveral) {
-  const std::set<std::string> derived = {
-      "precision",         "lora",         "num_samples", "total_steps", "start_lr",
-      "warmup_ramp",       "pictures",     "objective",   "mtp",         "nf4",
-      "routers",           "steps_run_on", "optimizer",   "muon",        "optimizer_subspace",
-      "optimizer_low_rank"};
+  const std::set<std::string> derived = {"precision",
+                                         "lora",
+                                         "num_samples",
+                                         "total_steps",
+                                         "start_lr",
+                                         "warmup_ramp",
+                                         "pictures",
+                                         "objective",
+                                         "mtp",
+                                         "nf4",
+                                         "routers",
+                                         "steps_run_on",
+                                         "optimizer",
+                                         "muon",
+                                         "optimizer_subspace",
+                                         "optimizer_low_rank",
+                                         "texts_are_samples",
+                                         "texts_end_epochs",
+                                         "splits_rows"};
   const OptionTable table = cli::sft_options();
   const Json identity = of({});
   for (const auto& [key, value] : identity.items()) {

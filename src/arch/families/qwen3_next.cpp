@@ -59,7 +59,7 @@ GatedDelta delta_of(const ModelConfig& model) {
 }
 
 /// The text model's own config.json, of files of the model that sees pictures too.
-Json text_keys(const Json& config_json, const char* model_type, const char* architecture) {
+Json keys_of_text(const Json& config_json, const char* model_type, const char* architecture) {
   const auto nested = config_json.find("text_config");
   if (nested == config_json.end() || !nested->is_object()) return config_json;
   Json keys = *nested;
@@ -126,11 +126,11 @@ ModelConfig parse_next(const Json& config_json) {
 }
 
 ModelConfig parse_dense(const Json& config_json) {
-  return parse_hybrid(text_keys(config_json, kDense, "Qwen3_5ForCausalLM"), kDense);
+  return parse_hybrid(keys_of_text(config_json, kDense, "Qwen3_5ForCausalLM"), kDense);
 }
 
 ModelConfig parse_moe(const Json& config_json) {
-  ModelConfig model = parse_hybrid(text_keys(config_json, kMoe, "Qwen3_5MoeForCausalLM"), kMoe);
+  ModelConfig model = parse_hybrid(keys_of_text(config_json, kMoe, "Qwen3_5MoeForCausalLM"), kMoe);
   read_experts(model);
   model.experts.norm_topk = true;
   return model;

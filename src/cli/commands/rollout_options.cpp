@@ -126,7 +126,9 @@ void set_default_of_sample(OptionSpec& spec) {
   if (spec.name == "output_dir") spec.default_text = "sample_output";
   if (spec.name != "output") return;
   spec.required = false;
-  spec.help += " (default: the time, in output_dir)";
+  spec.help =
+      "a .jsonl file of rows to train on: the prompt's columns, messages with the answer, reward, "
+      "rewards, finish_reason (default: the time, in output_dir)";
 }
 
 OptionTable table_for(const char* verb, const char* summary, const char* usage,

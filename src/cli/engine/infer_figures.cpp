@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "eval/scoring/text_overlap.h"
@@ -24,11 +25,8 @@ double rounded_to(double value, int digits) {
 Json earlier_results(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return Json::object();
-  try {
-    Json known = Json::parse(read_file(file));
-    if (known.is_object()) return known;
-  } catch (const Json::exception&) {
-  }
+  if (const auto known = try_parse_json(read_file(file)); known && known->is_object())
+    return *known;
   log::warning("{}: holds no JSON object, and is written anew", file.string());
   return Json::object();
 }

@@ -444,7 +444,7 @@ class Rollout {
 /// --output_dir is where --output lies. Errors: UsageError where that says so itself.
 Options with_place(const Options& given) {
   if (!given.has_value("output_dir")) return given;
-  // Of danlu sample, whose file is named by the time.
+  // The file of danlu sample is named by the time.
   const Options options = given.has_value("output")
                               ? given
                               : given.with("output",

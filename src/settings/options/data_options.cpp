@@ -268,16 +268,23 @@ bool has_texts_as_samples(const Options& options, Task task) {
                       [&](const std::string& name) { return fs::exists(name + ".idx", unknown); });
 }
 
+namespace {
+
+void report_texts_as_samples(const Options& options, Task task) {
+  if (!has_texts_as_samples(options, task)) return;
+  log::notice(
+      "each text is a sample, as in {}; with --profile danlu texts fill rows of max_length one "
+      "behind the other",
+      options.profile().name);
+}
+
+}  // namespace
+
 DataConfig data_from(const Options& options, const DataOf& of) {
   const bool looks = !of.is_planned;
   DataConfig data;
   take_sources(options, looks, data);
-  if (looks && has_texts_as_samples(options, of.task)) {
-    log::notice(
-        "each text is a sample, as in {}; with --profile danlu texts fill rows of max_length one "
-        "behind the other",
-        options.profile().name);
-  }
+  if (looks) report_texts_as_samples(options, of.task);
   take_held_out(options, of, data);
   if (!options.get_list("cached_dataset").empty() && !options.is_given("val_ratio"))
     hold_nothing_out(options, data);

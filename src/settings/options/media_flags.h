@@ -27,7 +27,7 @@ std::optional<data::MediaSettings> fetching_media_settings(
 /// All options about pictures and videos.
 std::vector<const char*> media_flag_names();
 
-/// Those of them that were given.
+/// The options among them that were given.
 std::vector<std::string> given_media_flags(const Options& options);
 
 /// With the flags of a run's args.json that say what its pictures became, where the line is silent:

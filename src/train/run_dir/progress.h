@@ -32,7 +32,7 @@ struct LogWindow {
 };
 
 struct RunProgress {
-  /// Of evaluations: the least of the loss, or of best_metric, with the other sign where its
+  /// Least of the evaluations' losses, or of their best_metric, with the other sign where its
   /// greatest is best.
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;  ///< 0: none yet
