@@ -184,7 +184,7 @@ TEST_F(EncoderLines, AdaptersSortTextsAndAreMergedWithTheirHead) {
 
 TEST_F(EncoderLines, PairsAreRankedByTheHeadOfTheFirstToken) {
   ok(training("reranker", "ranks.jsonl", "out",
-              {"--tuner", "full", "--max_steps", "60", "--lr", "3e-3", "--batch_size", "8",
+              {"--tuner", "full", "--max_steps", "150", "--lr", "3e-3", "--batch_size", "8",
                "--global_batch_size", "8"}));
   const std::vector<Json> rows = answers({"--model", "out"}, "ranks.jsonl");
   size_t right = 0;

@@ -64,6 +64,7 @@ TEST(TwoTexts, BertsTemplateMarksTheSecond) {
   ASSERT_TRUE(ids);
   EXPECT_THAT(
       *ids, ElementsAre(kCls, kUn, kSep, 14 + kSecondText, kNi + kSecondText, kSep + kSecondText));
+  EXPECT_EQ(tokenizer->decode(*ids, /*skip_special=*/true), "un hi 你");
   const Conversation pair = conversation_of({.query = "un", .document = "hi 你"});
   EXPECT_EQ(pair_ids(pair, *tokenizer, nullptr), *ids);
   // The end of the document is left out, and its [SEP] stays.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/token_type.h"
@@ -168,6 +170,12 @@ std::string PipelineTokenizer::decode_bytes(std::span<const TokenId> ids, bool s
 }
 
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
+  const auto is_of_second = [](TokenId id) { return id >= kSecondText; };
+  if (std::any_of(ids.begin(), ids.end(), is_of_second)) {
+    std::vector<TokenId> bare;
+    for (const TokenId id : ids) bare.push_back(static_cast<TokenId>(without_type(id)));
+    return decode(bare, skip_special);
+  }
   for (const TokenId id : ids) {
     if (id < 0 || static_cast<size_t>(id) >= size_) {
       throw ModelError(tr("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
