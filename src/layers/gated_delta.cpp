@@ -36,7 +36,7 @@ at::Tensor GatedDeltaAttention::attend(const Projected& projected, const Pass& p
   const at::ScalarType wide = device::wide_type(projected.mixed_NC.scalar_type());
   const std::vector<int64_t>& starts = pass.segments.q_starts;
   const at::Tensor weight_CK = convolution.tensor.view({sizes.channels(), sizes.kernel});
-  const at::Tensor step_NH = at::sigmoid(projected.step_NH).to(wide);
+  const at::Tensor step_NH = at::sigmoid(projected.step_NH.to(wide));
   const at::Tensor decay_NH =
       -decay_rate.tensor.to(wide).exp() *
       at::softplus(projected.decay_NH.to(wide) + decay_bias.tensor.to(wide));

@@ -68,8 +68,13 @@ class CalibratedLayer {
     pass(batches_.front());
     size_t count = 0;
     for (const auto& stage : found) count += stage.size();
-    if (count != linears_.size())
-      throw InternalError("[calibrate] a pass does not go through each linear layer once");
+    if (count != linears_.size()) {
+      throw ModelError(tr("[gptq] a pass does not go through each linear layer of a block once "
+                          "({} of {}): such models are not calibrated",
+                          count, linears_.size()),
+                       tr("danlu export --quant_method bnb, or danlu convert --to gguf --outtype "
+                          "q4_0, needs none"));
+    }
     return found;
   }
 
