@@ -192,7 +192,10 @@ at::Tensor stretch_grad(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO
   return ops::column_sums(wide_NO.mul_(y_NO)) / lengths_of(squares_O);
 }
 
-at::Tensor sigmoid(const at::Tensor& x) { return at::sigmoid(x); }
+/// Widened, since libtorch 1.13 has none of f16 on the CPU.
+at::Tensor sigmoid(const at::Tensor& x) {
+  return at::sigmoid(x.to(device::wide_type(x.scalar_type()))).to(x.scalar_type());
+}
 
 at::Tensor sigmoid_backward(const at::Tensor& grad, const at::Tensor& y) {
   return grad * (y * (1 - y));
