@@ -121,7 +121,8 @@ TEST_F(EarlyStop, CheckpointsAreThoseThatTheLineAsksForAndTheBest) {
     names.insert(name);
     return names;
   };
-  EXPECT_EQ(kept("own", {}), with(lowest("own")));
+  const Names own = kept("own", {});
+  EXPECT_EQ(own, with(lowest("own")));
   EXPECT_NE(lowest("own"), "checkpoint-2") << "something was the best before";
   EXPECT_EQ(best_of("own"), lowest("own"));
   // Elsewhere the best is one of those that the line asks for.
@@ -130,7 +131,8 @@ TEST_F(EarlyStop, CheckpointsAreThoseThatTheLineAsksForAndTheBest) {
   EXPECT_EQ(best_of("theirs"), lowest("theirs", 6));
   std::vector<std::string> loaded = theirs;
   loaded.insert(loaded.end(), {"--load_best_model_at_end", "true"});
-  EXPECT_EQ(kept("loaded", loaded), with(lowest("loaded")));
+  const Names of_loaded = kept("loaded", loaded);
+  EXPECT_EQ(of_loaded, with(lowest("loaded")));
 }
 
 // LLaMA-Factory's do_eval alone: the finished model is evaluated.
