@@ -64,9 +64,10 @@ TEST_F(Export, FourBitsAreThoseOfConvert) {
 
 TEST_F(Export, RowsAreTokenisedOnceForRunsToCome) {
   const std::string model = good("model").string(), rows = good("good.jsonl").string();
-  const ProgramResult made = ok({"export", "--model", model, "--dataset", rows,
-                                 "--split_dataset_ratio", "0.25", "--to_cached_dataset", "true",
-                                 "--max_length", "64", "--seed", "5", "--output_dir", "cached"});
+  const ProgramResult made =
+      ok({"export", "--model", model, "--dataset", rows, "--split_dataset_ratio", "0.25",
+          "--to_cached_dataset", "true", "--max_length", "64", "--seed", "5", "--data_seed", "5",
+          "--output_dir", "cached"});
   EXPECT_THAT(made.err, HasSubstr("next: danlu sft --cached_dataset cached/train"));
   const auto train = [&](const std::string& to, const std::vector<std::string>& data) {
     std::vector<std::string> line = {"sft", "--model", model, "--output_dir", to};

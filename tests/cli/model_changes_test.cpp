@@ -120,7 +120,7 @@ TEST_F(ModelChangeLines, ALineThatAsksMayStretchThem) {
   twice["factor"] = 2.0;
   copy_with("twice", {{"rope_scaling", twice}, {"max_position_embeddings", 64}});
   EXPECT_EQ(answer({"--model", "model", "--rope_scaling", "yarn", "--profile", "llamafactory"}),
-            answer({"--model", "twice"}));
+            answer({"--model", "twice", "--profile", "llamafactory"}));
   copy_with("based", {{"rope_theta", 300.0}});
   EXPECT_EQ(answer({"--model", "model", "--rope-theta", "300"}), answer({"--model", "based"}));
   expect_error(run({"infer", "--model", "model", "--prompt", "a", "--rope_scaling", "yarm",

@@ -79,18 +79,18 @@ TEST_F(Profiles, GuideOnSwift) {
                                                                    {"warmup_ratio", "0.05"},
                                                                    {"batch_size", "1"},
                                                                    {"recompute", "\"full\""},
-                                                                   {"eval_steps", "50"},
-                                                                   {"save_steps", "50"},
+                                                                   {"eval_steps", "50.0"},
+                                                                   {"save_steps", "50.0"},
                                                                    {"save_total_limit", "2"},
-                                                                   {"logging_steps", "5"},
+                                                                   {"logging_steps", "5.0"},
                                                                    {"version_dir", "true"}};
   for (const auto& [option, expected] : hidden)
     EXPECT_EQ(value(all, option), std::string(expected) + " # profile swift24") << option;
   EXPECT_EQ(value(all, "epochs"), "5.0 # flag --num_train_epochs");
   std::vector<std::string> full = line;
   *std::find(full.begin(), full.end(), "lora") = "full";
-  EXPECT_EQ(value(config(full), "eval_steps"), "200 # profile swift24");
-  EXPECT_EQ(value(config(full), "save_steps"), "200 # profile swift24");
+  EXPECT_EQ(value(config(full), "eval_steps"), "200.0 # profile swift24");
+  EXPECT_EQ(value(config(full), "save_steps"), "200.0 # profile swift24");
   std::vector<std::string> ours = line;
   ours.insert(ours.end(), {"--profile", "danlu"});
   EXPECT_THAT(config(ours), Not(HasSubstr("# profile")));
@@ -106,8 +106,8 @@ TEST_F(Profiles, LinesOfSwift3HaveItsDefaults) {
       {"weight_decay", "0.1"},  {"adam_beta2", "0.95"},
       {"max_grad_norm", "1.0"}, {"lr_scheduler", "\"cosine\""},
       {"batch_size", "1"},      {"recompute", "\"full\""},
-      {"save_steps", "500"},    {"save_total_limit", "0"},
-      {"logging_steps", "5"},   {"packing", "false"},
+      {"save_steps", "500.0"},  {"save_total_limit", "0"},
+      {"logging_steps", "5.0"}, {"packing", "false"},
       {"version_dir", "true"},  {"temperature", "0.9"}};
   const auto check = [&](const std::vector<std::string>& line, const std::string& by) {
     SCOPED_TRACE(by);
@@ -236,9 +236,9 @@ TEST_F(Profiles, MindSpeedsTuneAndPretrainLines) {
         {"lr_scheduler", "\"linear\""},
         {"seed", "1234"},
         {"split", "\"969,30,1\""},
-        {"eval_steps", "1000"},
+        {"eval_steps", "1000.0"},
         {"eval_iters", "100"},
-        {"logging_steps", "100"},
+        {"logging_steps", "100.0"},
         {"accum", "1"},
         {"dtype", "\"fp32\""},
         {"save_total_limit", "0"},
