@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/token_type.h"
 
 namespace danlu::data {
 
@@ -189,7 +190,7 @@ Batch BatchStream::load(const std::vector<int64_t>& samples,
 
 void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {
   const auto require = [&](int32_t token, size_t position, const char* what) {
-    if (token >= 0 && token < options_.vocab_size) return;
+    if (token >= 0 && without_type(token) < options_.vocab_size) return;
     throw DataError(tr("sample {}: {} {} at position {} is not in the model's vocabulary of {}",
                        index, what, token, position, options_.vocab_size),
                     tr("the data were tokenised for another model; run `danlu preprocess` with "

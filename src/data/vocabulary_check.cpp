@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "base/token_type.h"
 
 namespace danlu::data {
 
@@ -11,7 +12,8 @@ void check_vocabulary(const std::filesystem::path& file, int64_t sequence, int64
                       std::span<const int32_t> ids, int64_t vocab_size) {
   if (vocab_size <= 0) return;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if ((ids[i] >= 0 && ids[i] < vocab_size) || ids[i] == kIgnoreLabel) continue;
+    const bool is_known = ids[i] >= 0 && without_type(ids[i]) < vocab_size;
+    if (is_known || ids[i] == kIgnoreLabel) continue;
     throw DataError(
         tr("{}: token {} of sequence {} is {}, not in the tokenizer's vocabulary: ids are "
            "0 to {}",
