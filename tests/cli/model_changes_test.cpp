@@ -252,7 +252,7 @@ TEST_F(NewTokenLines, LlamaFactorysFlagsGrowByItsMultipleOfRows) {
 TEST_F(NewTokenLines, LlamaFactorysNewSpecialTokensAreDivided) {
   make_tokens(2);
   Words line =
-      with(train_line("run", "--finetuning_type lora --max_steps 1"), "--dataset", "rows.jsonl");
+      with(train_line("run", "--finetuning_type lora --batch_size 1 --max_steps 1"), "--dataset", "rows.jsonl");
   line.insert(line.end(), {"--new_special_tokens", "<|0|>,<|1|>"});
   ok(line);
   EXPECT_EQ(json_of("run/args.json")["new_special_tokens"], Json({"<|0|>", "<|1|>"}));

@@ -57,7 +57,7 @@ TEST(HybridEngine, AnswersAreThoseOfWholePasses) {
     for (const EngineSettings& settings :
          {EngineSettings{.max_batched_tokens = 16},
           EngineSettings{.kept_pages = 100, .lookup = {.num_tokens = 4}},
-          EngineSettings{.max_pages = 8}}) {
+          EngineSettings{.max_pages = 5}}) {
       Engine engine(*model, settings);
       const std::vector<Whole> answers = answers_of(engine, asked);
       for (size_t i = 0; i < asked.size(); ++i) {

@@ -94,6 +94,10 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "rope_scaling_type=yarn", "rope_scaling_type=longrope",
       // Texts are split, conversations are not; and the line's model sees nothing.
       "truncation=split", "tuner=lora_llm"};
+  // Adapters are small: their optimizer is Adam.
+  static const std::set<std::string> of_adapters = {"optim=apollo",       "optim=galore",
+                                                    "optim=galore_adamw", "use_apollo=true",
+                                                    "use_badam=true",     "use_galore=true"};
   // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
@@ -104,6 +108,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
     refused.insert({"task_type=seq_cls", "task_type=embedding", "task_type=reranker",
                     "task_type=generative_reranker", "enable_dft_loss=true", "use_eaft_loss=true",
                     "use_asft_loss=true"});
+    refused.insert(of_adapters.begin(), of_adapters.end());
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;
@@ -113,6 +118,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
     std::set<std::string> refused = by_training;
     // It trains adapters, and they have no whole model as it was.
     refused.insert({"agent_template=hermes", "use_asft_loss=true"});
+    refused.insert(of_adapters.begin(), of_adapters.end());
     return refused;
   }();
   // Four bits are for adapters, and these verbs train whole weights.

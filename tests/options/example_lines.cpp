@@ -81,6 +81,8 @@ ExampleLine other_line(const std::string& verb, Examples& made) {
     return {made.model() + Words{"--dataset", made.at("rows.jsonl"), "--reward_funcs", "format",
                                  "--output_dir", made.fresh()}};
   }
+  if (verb == "quantize")
+    return {made.model() + Words{"--samples", made.fresh(), "--output", made.fresh()}};
   if (verb == "verify") return {made.model() + Words{"--golden", "x"}};
   return {};
 }

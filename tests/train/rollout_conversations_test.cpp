@@ -190,7 +190,7 @@ TEST(Conversations, ATurnBehindAWordThatEndedAnAnswerBeginsWithTheTemplatesEnd) 
 TEST(Conversations, AMessageOfTheModelGoesOnWithWhatItDidNotSay) {
   const auto script = std::make_shared<Script>([](const eval::Talk& talk) {
     // "10 11": what is behind the first number goes, with the end.
-    if (talk.turn == 1) return said({{"continue", "40 41"}, {"kept_bytes", 2}});
+    if (talk.turn == 1) return said({{"continue", "40 41"}, {"kept_bytes", 2u}});
     return said({{"done", true}});
   });
   Drawer drawer{{{answer_ids({10, 11, kTurnEnd})}, {answer_ids({12, kTurnEnd})}}};
