@@ -36,7 +36,7 @@ std::vector<text::TokenId> by_whole_passes(const models::CausalLM& model,
 std::vector<EngineRequest> requests() {
   PythonRandom rng(3);
   std::vector<EngineRequest> all;
-  for (const size_t length : {40, 3, 21, 40, 1}) {
+  for (const size_t length : {40, 3, 25, 40, 1}) {
     all.push_back(request(random_engine_ids(rng, length), 12));
     all.back().num_logprobs = 0;
   }
@@ -57,7 +57,7 @@ TEST(HybridEngine, AnswersAreThoseOfWholePasses) {
     for (const EngineSettings& settings :
          {EngineSettings{.max_batched_tokens = 16},
           EngineSettings{.kept_pages = 100, .lookup = {.num_tokens = 4}},
-          EngineSettings{.max_pages = 5}}) {
+          EngineSettings{.max_pages = 4}}) {
       Engine engine(*model, settings);
       const std::vector<Whole> answers = answers_of(engine, asked);
       for (size_t i = 0; i < asked.size(); ++i) {
