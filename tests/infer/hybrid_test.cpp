@@ -36,8 +36,8 @@ std::vector<text::TokenId> by_whole_passes(const models::CausalLM& model,
 std::vector<EngineRequest> requests() {
   PythonRandom rng(3);
   std::vector<EngineRequest> all;
-  for (const size_t length : {40, 3, 25, 40, 1}) {
-    all.push_back(request(random_engine_ids(rng, length), 12));
+  for (const size_t length : {40, 3, 25, 40, 30}) {
+    all.push_back(request(random_engine_ids(rng, length), 40));
     all.back().num_logprobs = 0;
   }
   all[3].request.prompt = all[0].request.prompt;
@@ -51,13 +51,13 @@ TEST(HybridEngine, AnswersAreThoseOfWholePasses) {
     const std::vector<EngineRequest> asked = requests();
     std::vector<std::vector<text::TokenId>> expected;
     for (const EngineRequest& one : asked)
-      expected.push_back(by_whole_passes(*model, one.request.prompt, 12));
+      expected.push_back(by_whole_passes(*model, one.request.prompt, 40));
     // Prompts in parts, guesses that would have to be taken back, and so few pages that who runs
     // is put back and begins anew.
     for (const EngineSettings& settings :
          {EngineSettings{.max_batched_tokens = 16},
           EngineSettings{.kept_pages = 100, .lookup = {.num_tokens = 4}},
-          EngineSettings{.max_pages = 4}}) {
+          EngineSettings{.max_pages = 6}}) {
       Engine engine(*model, settings);
       const std::vector<Whole> answers = answers_of(engine, asked);
       for (size_t i = 0; i < asked.size(); ++i) {
@@ -87,7 +87,7 @@ TEST(HybridEngine, ChoicesOfAPromptGoOnFromItsState) {
       answer.cached += output.cached_tokens > 0 ? 1 : 0;
     }
   }
-  const auto expected = by_whole_passes(*model, one.request.prompt, 12);
+  const auto expected = by_whole_passes(*model, one.request.prompt, 40);
   int forks = 0;
   for (const auto& [handle, answer] : answers) {
     EXPECT_EQ(answer.ids, expected);
