@@ -61,8 +61,8 @@ Meaning meaning_of(int code) {
                  "other processes on the card")};
     case 100039:
       return {ExitCode::kDevice,
-              tr("a stub of libascendcl.so was loaded: take the devlib folder out of "
-                 "LD_LIBRARY_PATH")};
+              tr("the libascendcl.so of CANN's devlib folder was loaded, which serves linking "
+                 "alone: take that folder out of LD_LIBRARY_PATH")};
     case 107001:
     case 200002:
     case 207004:

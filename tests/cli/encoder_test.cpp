@@ -76,22 +76,6 @@ class EncoderLines : public PreferenceLines {
     *(std::find(words.begin(), words.end(), "--eval_steps") + 1) = "20";
     return words;
   }
-  std::vector<Json> answers(const std::vector<std::string>& model, const std::string& data) const {
-    std::vector<std::string> words = {"infer",    "--dataset",   data,
-                                      "--output", "found.jsonl", "--overwrite",
-                                      "true",     "--dtype",     "fp32"};
-    words.insert(words.end(), model.begin(), model.end());
-    ok(words);
-    std::vector<Json> rows;
-    std::ifstream file(*this / "found.jsonl");
-    for (std::string text; std::getline(file, text);) rows.push_back(Json::parse(text));
-    return rows;
-  }
-  static Json asked(const ServedProgram& server, const std::string& path, const Json& body) {
-    RawClient client(server.port());
-    client.send(raw_request("POST", path, body.dump()));
-    return Json::parse(client.response().body);
-  }
   static void expect_near(const Vector& a, const Vector& b, double within) {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], within) << i;
@@ -123,7 +107,7 @@ TEST_F(EncoderLines, VectorsAreTrainedWrittenForSentenceTransformersAndServed) {
   }
   write("texts.jsonl", texts);
   std::vector<Vector> vectors;
-  for (const Json& row : answers({"--model", "out"}, "texts.jsonl"))
+  for (const Json& row : rows_of_infer({"--model", "out"}, "texts.jsonl"))
     vectors.push_back(row.at("response").get<Vector>());
   size_t right = 0;
   for (size_t q = 0; q < 8; q += 2) {
@@ -139,12 +123,12 @@ TEST_F(EncoderLines, VectorsAreTrainedWrittenForSentenceTransformersAndServed) {
   }
   EXPECT_EQ(right, 4u);
   const ServedProgram server({"--model", (*this / "out").string(), "--dtype", "fp32"});
-  const Json answer = asked(server, "/v1/embeddings", {{"input", inputs}});
+  const Json answer = posted(server.port(), "/v1/embeddings", {{"input", inputs}});
   ASSERT_EQ(answer["data"].size(), 8u) << answer;
   for (size_t i = 0; i < 8; ++i)
     expect_near(answer["data"][i]["embedding"].get<Vector>(), vectors[i], 1e-5);
-  EXPECT_THAT(asked(server, "/v1/chat/completions",
-                    {{"messages", {{{"role", "user"}, {"content", "cats"}}}}})
+  EXPECT_THAT(posted(server.port(), "/v1/chat/completions",
+                     {{"messages", {{{"role", "user"}, {"content", "cats"}}}}})
                   .dump(),
               HasSubstr("vectors of texts"));
 }
@@ -157,14 +141,14 @@ TEST_F(EncoderLines, AdaptersSortTextsAndAreMergedWithTheirHead) {
   EXPECT_THAT(trained.err, HasSubstr("a new head: classifier is drawn"));
   const Json peft = Json::parse(content_of(*this / "out" / "adapter_config.json"));
   EXPECT_EQ(peft.at("modules_to_save"), Json::array({"bert.pooler.dense", "classifier"}));
-  const std::vector<Json> rows = answers({"--adapters", "out"}, "labels.jsonl");
+  const std::vector<Json> rows = rows_of_infer({"--adapters", "out"}, "labels.jsonl");
   size_t right = 0;
   for (const Json& row : rows) right += row.at("response") == row.at("labels");
   EXPECT_GT(right, 44u);
   ok({"merge", "--adapters", "out", "--output", "whole"});
   EXPECT_EQ(Json::parse(content_of(*this / "whole" / "config.json")).at("architectures"),
             Json::array({"BertForSequenceClassification"}));
-  const std::vector<Json> again = answers({"--model", "whole"}, "labels.jsonl");
+  const std::vector<Json> again = rows_of_infer({"--model", "whole"}, "labels.jsonl");
   Json texts = Json::array();
   for (size_t i = 0; i < 5; ++i) {
     expect_near(again[i].at("probabilities").get<Vector>(),
@@ -174,7 +158,7 @@ TEST_F(EncoderLines, AdaptersSortTextsAndAreMergedWithTheirHead) {
   for (const char* flag : {"--model", "--adapters"}) {
     const ServedProgram server(
         {flag, (*this / (flag[2] == 'm' ? "whole" : "out")).string(), "--dtype", "fp32"});
-    const Json answer = asked(server, "/classify", {{"input", texts}});
+    const Json answer = posted(server.port(), "/classify", {{"input", texts}});
     ASSERT_EQ(answer["data"].size(), 5u) << answer;
     for (size_t i = 0; i < 5; ++i)
       expect_near(answer["data"][i]["probs"].get<Vector>(),
@@ -186,14 +170,14 @@ TEST_F(EncoderLines, PairsAreRankedByTheHeadOfTheFirstToken) {
   ok(training("reranker", "ranks.jsonl", "out",
               {"--tuner", "full", "--max_steps", "150", "--lr", "3e-3", "--batch_size", "8",
                "--global_batch_size", "8"}));
-  const std::vector<Json> rows = answers({"--model", "out"}, "ranks.jsonl");
+  const std::vector<Json> rows = rows_of_infer({"--model", "out"}, "ranks.jsonl");
   size_t right = 0;
   for (const Json& row : rows)
     right += row.at("scores")[0].get<double>() > row.at("scores")[1].get<double>();
   EXPECT_GT(right, 40u);
   const ServedProgram server({"--model", (*this / "out").string(), "--dtype", "fp32"});
-  const Json answer =
-      asked(server, "/v1/rerank", {{"query", "0 cats"}, {"documents", rows[0].at("documents")}});
+  const Json answer = posted(server.port(), "/v1/rerank",
+                             {{"query", "0 cats"}, {"documents", rows[0].at("documents")}});
   ASSERT_EQ(answer["results"].size(), 2u) << answer;
   EXPECT_EQ(answer["results"][0]["index"], 0);
   EXPECT_NEAR(answer["results"][0]["relevance_score"].get<double>(),

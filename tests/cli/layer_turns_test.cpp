@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/optimizer_lines.h"
 #include "support/slow.h"
 
 namespace danlu::test {
@@ -14,26 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-class LayerTurnLines : public Launch {
+class LayerTurnLines : public OptimizerLines {
  protected:
-  std::vector<std::string> turns(const std::string& run,
-                                 const std::vector<std::string>& more) const {
-    std::vector<std::string> words = training(
-        run, {"--tuner_type", "full", "--max_steps", "4", "--save_steps", "2", "--val_ratio", "0",
-              "--batch_size", "2", "--global_batch_size", "4", "--lr", "1e-3", "--dtype", "fp32"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  ProgramResult done(const std::vector<std::string>& words) const {
-    const ProgramResult result = run_words(words);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  void take_back(const std::string& run) const {
-    fs::remove_all((*this) / run / "checkpoint-4");
-    fs::remove((*this) / run / "DONE");
-    fs::remove((*this) / run / "model.safetensors");
-  }
+  LayerTurnLines() { always_ = {"--tuner_type", "full", "--dtype", "fp32"}; }
 };
 
 const std::vector<std::string> kLisa = {"--lisa_activated_layers", "1", "--lisa_step_interval",
@@ -48,10 +31,10 @@ TEST_F(LayerTurnLines, ARunGoesOnToTheBitAndProcessesGiveTheLossesOfOne) {
     const std::string name = std::string(said).substr(0, 4);
     std::vector<std::string> loud = flags;
     loud.push_back("-v");
-    EXPECT_THAT(done(turns("once" + name, loud)).err, HasSubstr(said));
-    done(turns("twice" + name, flags));
+    EXPECT_THAT(done(line("once" + name, loud)).err, HasSubstr(said));
+    done(line("twice" + name, flags));
     take_back("twice" + name);
-    EXPECT_THAT(done(turns("twice" + name, flags)).err, HasSubstr("resuming from"));
+    EXPECT_THAT(done(line("twice" + name, flags)).err, HasSubstr("resuming from"));
     EXPECT_EQ(content_of((*this) / ("twice" + name) / "model.safetensors"),
               content_of((*this) / ("once" + name) / "model.safetensors"))
         << said;
@@ -60,7 +43,7 @@ TEST_F(LayerTurnLines, ARunGoesOnToTheBitAndProcessesGiveTheLossesOfOne) {
       // One of each, LISA shared and BAdam cut.
       const bool is_common = (split.front() == "--tp") == (name == "BAda");
       if (!is_common && !is_slow()) continue;
-      std::vector<std::string> words = turns(name + split.back(), flags);
+      std::vector<std::string> words = line(name + split.back(), flags);
       words.insert(words.end(), split.begin(), split.end());
       const ProgramResult two = launch(2, words);
       ASSERT_EQ(two.exit_code, 0) << two.err;
@@ -89,14 +72,14 @@ TEST_F(LayerTurnLines, APlanOfBAdamHasMomentsOfOneLayer) {
 TEST_F(LayerTurnLines, LinesThatCannotBeAreRefused) {
   expect_error(run_words(training("no", {"--tuner", "lora", "--use_badam", "true"})), 2,
                {"--use_badam", "layers take turns where all of them are trained"});
-  expect_error(run_words(turns("no", {"--use_badam", "true", "--badam_mode", "ratio"})), 2,
+  expect_error(run_words(line("no", {"--use_badam", "true", "--badam_mode", "ratio"})), 2,
                {"--badam_mode", "whole layers take turns"});
-  expect_error(run_words(turns("no", {"--use_badam", "true", "--lisa_activated_layers", "2"})), 2,
+  expect_error(run_words(line("no", {"--use_badam", "true", "--lisa_activated_layers", "2"})), 2,
                {"LISA, BAdam: one optimizer at a time"});
-  expect_error(run_words(turns("no", {"--optim", "muon", "--lisa_activated_layers", "2"})), 2,
+  expect_error(run_words(line("no", {"--optim", "muon", "--lisa_activated_layers", "2"})), 2,
                {"Muon, LISA: one optimizer at a time"});
-  expect_error(run_words(turns("no", {"--lisa_activated_layers", "2", "--save_format", "mcore"})),
-               2, {"Megatron's format is written with the state of Adam alone"});
+  expect_error(run_words(line("no", {"--lisa_activated_layers", "2", "--save_format", "mcore"})), 2,
+               {"Megatron's format is written with the state of Adam alone"});
 }
 
 }  // namespace

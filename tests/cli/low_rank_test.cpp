@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/optimizer_lines.h"
 #include "support/slow.h"
 
 namespace danlu::test {
@@ -16,27 +16,9 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-class SmallStateLines : public Launch {
+class SmallStateLines : public OptimizerLines {
  protected:
-  std::vector<std::string> line(const std::string& run,
-                                const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words =
-        training(run, {"--tuner", "full", "--max_steps", "4", "--save_steps", "2", "--val_ratio",
-                       "0", "--batch_size", "2", "--global_batch_size", "4", "--lr", "1e-3"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  ProgramResult done(const std::vector<std::string>& words) const {
-    const ProgramResult result = run_words(words);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  /// Takes the run back to its checkpoint of step 2.
-  void take_back(const std::string& run) const {
-    fs::remove_all((*this) / run / "checkpoint-4");
-    fs::remove((*this) / run / "DONE");
-    fs::remove((*this) / run / "model.safetensors");
-  }
+  SmallStateLines() { always_ = {"--tuner", "full"}; }
   void expect_losses_of(const std::string& run, const std::string& other) const {
     const auto want = steps_of((*this) / run), got = steps_of((*this) / other);
     ASSERT_EQ(got.size(), want.size());

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/optimizer_lines.h"
 
 namespace danlu::test {
 namespace {
@@ -12,39 +12,20 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-class MuonLines : public Launch {
+class MuonLines : public OptimizerLines {
  protected:
-  std::vector<std::string> muon(const std::string& run,
-                                const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = training(
-        run, {"--optimizer", "muon", "--max_steps", "4", "--save_steps", "2", "--val_ratio", "0",
-              "--batch_size", "2", "--global_batch_size", "4", "--lr", "1e-3"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  ProgramResult done(const std::vector<std::string>& words) const {
-    const ProgramResult result = run_words(words);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  /// Takes the run back to its checkpoint of step 2.
-  void take_back(const std::string& run) const {
-    fs::remove_all((*this) / run / "checkpoint-4");
-    fs::remove((*this) / run / "DONE");
-    for (const char* name : {"model.safetensors", "adapter_model.safetensors"})
-      fs::remove((*this) / run / name);
-  }
+  MuonLines() { always_ = {"--optimizer", "muon"}; }
 };
 
 TEST_F(MuonLines, ARunGoesOnToTheBit) {
   for (const std::string tuner : {"full", "lora"}) {
     const std::string file = tuner == "full" ? "model.safetensors" : "adapter_model.safetensors";
     const std::string once = "once-" + tuner, twice = "twice-" + tuner;
-    EXPECT_THAT(done(muon(once, {"--tuner", tuner, "-v"})).err,
+    EXPECT_THAT(done(line(once, {"--tuner", tuner, "-v"})).err,
                 HasSubstr("Muon (momentum 0.95, Nesterov, 5 steps simple, scale spectral x 0.2)"));
-    done(muon(twice, {"--tuner", tuner}));
+    done(line(twice, {"--tuner", tuner}));
     take_back(twice);
-    EXPECT_THAT(done(muon(twice, {"--tuner", tuner})).err, HasSubstr("resuming from"));
+    EXPECT_THAT(done(line(twice, {"--tuner", tuner})).err, HasSubstr("resuming from"));
     EXPECT_EQ(content_of((*this) / twice / file), content_of((*this) / once / file)) << tuner;
   }
   const ProgramResult inspected =
@@ -58,7 +39,7 @@ TEST_F(MuonLines, ARunGoesOnToTheBit) {
   // The state of one optimizer is none of the other's.
   take_back("once-full");
   std::vector<std::string> other =
-      muon("once-full", {"--tuner", "full", "--resume", (*this) / "once-full/checkpoint-2"});
+      line("once-full", {"--tuner", "full", "--resume", (*this) / "once-full/checkpoint-2"});
   other[static_cast<size_t>(std::find(other.begin(), other.end(), "muon") - other.begin())] =
       "adamw";
   expect_error(run_words(other), 2, {"optimizer"});
@@ -68,8 +49,8 @@ TEST_F(MuonLines, ARunGoesOnToTheBit) {
 }
 
 TEST_F(MuonLines, ProcessesThatShareItsStateGiveTheLossesOfOne) {
-  done(muon("one", {"--tuner", "full"}));
-  std::vector<std::string> words = muon("two", {"--tuner", "full", "--optimizer", "dist_muon"});
+  done(line("one", {"--tuner", "full"}));
+  std::vector<std::string> words = line("two", {"--tuner", "full", "--optimizer", "dist_muon"});
   words.erase(words.end() - 2, words.end());
   *std::find(words.begin(), words.end(), "muon") = "dist_muon";
   const ProgramResult two = launch(2, words);
@@ -83,7 +64,7 @@ TEST_F(MuonLines, ProcessesThatShareItsStateGiveTheLossesOfOne) {
   }
   // One process goes on with what two have written.
   take_back("two");
-  EXPECT_THAT(done(muon("two", {"--tuner", "full"})).err, HasSubstr("resuming from"));
+  EXPECT_THAT(done(line("two", {"--tuner", "full"})).err, HasSubstr("resuming from"));
   const auto again = steps_of((*this) / "two");
   const double want = one_steps.back().at("loss");
   EXPECT_NEAR(again.back().at("loss").get<double>(), want, 1e-5 * want);
@@ -99,15 +80,15 @@ TEST_F(MuonLines, LinesOfOtherSystemsAreKnown) {
                                  "--optimizer", "dist_muon", "--max_steps", "1", "-v"}))
           .err,
       HasSubstr("Muon (momentum 0.9, 5 steps quintic, scale spectral x 1)"));
-  expect_error(run_words(muon("no", {"--muon_tp_mode", "blockwise"})), 2,
+  expect_error(run_words(line("no", {"--muon_tp_mode", "blockwise"})), 2,
                {"--muon_tp_mode", "whole matrices are orthogonalised"});
   expect_error(
-      run_words(muon("no", {"--muon_num_ns_steps", "6", "--muon_coefficient_type", "quintic"})), 2,
+      run_words(line("no", {"--muon_num_ns_steps", "6", "--muon_coefficient_type", "quintic"})), 2,
       {"muon_num_ns_steps must be a multiple of 5 with quintic, got 6"});
   fs::create_directory((*this) / "away");
-  expect_error(run_words(muon("no", {"--offload", "optimizer", "--offload_dir", (*this) / "away"})),
+  expect_error(run_words(line("no", {"--offload", "optimizer", "--offload_dir", (*this) / "away"})),
                2, {"muon"});
-  expect_error(run_words(muon("no", {"--tuner", "full", "--save_format", "mcore"})), 2,
+  expect_error(run_words(line("no", {"--tuner", "full", "--save_format", "mcore"})), 2,
                {"Megatron's format is written with the state of Adam alone"});
 }
 

@@ -1,10 +1,12 @@
 // tests/cli/preference_lines.h: lines of preference training on a tiny model.
 #pragma once
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
+#include "support/raw_http.h"
 
 namespace danlu::test {
 
@@ -28,6 +30,25 @@ class PreferenceLines : public BadInput {
     }
     write("pairs.jsonl", pairs);
     write("answers.jsonl", answers);
+  }
+  /// What `danlu infer` writes of each row of a file. model: the flags that name the model.
+  std::vector<Json> rows_of_infer(const std::vector<std::string>& model,
+                                  const std::string& data) const {
+    std::vector<std::string> words = {"infer",    "--dataset",   data,
+                                      "--output", "found.jsonl", "--overwrite",
+                                      "true",     "--dtype",     "fp32"};
+    words.insert(words.end(), model.begin(), model.end());
+    ok(words);
+    std::vector<Json> rows;
+    std::ifstream file(*this / "found.jsonl");
+    for (std::string text; std::getline(file, text);) rows.push_back(Json::parse(text));
+    return rows;
+  }
+  /// What a server on this port answers to a body.
+  static Json posted(uint16_t port, const std::string& path, const Json& body) {
+    RawClient client(port);
+    client.send(raw_request("POST", path, body.dump()));
+    return Json::parse(client.response().body);
   }
   std::vector<std::string> line(const std::vector<std::string>& begin, const std::string& data,
                                 const std::string& to,

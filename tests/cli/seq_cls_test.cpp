@@ -39,27 +39,11 @@ class SeqCls : public PreferenceLines {
                                    const std::vector<std::string>& more = {}) const {
     return line({"sft", "--task_type", "seq_cls"}, data, to, more);
   }
-  std::vector<Json> sorted(const std::vector<std::string>& model, const std::string& data) const {
-    std::vector<std::string> words = {"infer",    "--dataset",     data,
-                                      "--output", "answers.jsonl", "--overwrite",
-                                      "true",     "--dtype",       "fp32"};
-    words.insert(words.end(), model.begin(), model.end());
-    ok(words);
-    std::vector<Json> rows;
-    std::ifstream file(*this / "answers.jsonl");
-    for (std::string text; std::getline(file, text);) rows.push_back(Json::parse(text));
-    return rows;
-  }
-  static Json asked(const ServedProgram& server, const std::string& path, const Json& body) {
-    RawClient client(server.port());
-    client.send(raw_request("POST", path, body.dump()));
-    return Json::parse(client.response().body);
-  }
   /// The server says of texts what `danlu infer` says of them.
   static void expect_served(const ServedProgram& server, const std::vector<Json>& rows) {
     Json texts = Json::array();
     for (const Json& row : rows) texts.push_back(row.at("query"));
-    const Json answer = asked(server, "/classify", {{"input", texts}});
+    const Json answer = posted(server.port(), "/classify", {{"input", texts}});
     ASSERT_EQ(answer["data"].size(), rows.size()) << answer;
     for (size_t i = 0; i < rows.size(); ++i) {
       const Json& numbers =
@@ -67,8 +51,8 @@ class SeqCls : public PreferenceLines {
       for (size_t c = 0; c < numbers.size(); ++c)
         EXPECT_NEAR(answer["data"][i]["probs"][c].get<double>(), numbers[c].get<double>(), 1e-5);
     }
-    const Json said = asked(server, "/v1/chat/completions",
-                            {{"messages", {{{"role", "user"}, {"content", texts[1]}}}}});
+    const Json said = posted(server.port(), "/v1/chat/completions",
+                             {{"messages", {{{"role", "user"}, {"content", texts[1]}}}}});
     const Json& content = said.at("choices")[0].at("message").at("content");
     if (content.is_number_float()) {
       EXPECT_NEAR(content.get<double>(), rows[1].at("response").get<double>(), 1e-5);
@@ -95,7 +79,7 @@ TEST_F(SeqCls, OneClassOfSeveralIsLearntAndWrittenAsTransformersDoes) {
   EXPECT_EQ(config.at("id2label"), (Json{{"0", "LABEL_0"}, {"1", "LABEL_1"}, {"2", "LABEL_2"}}));
   EXPECT_THAT(content_of(*this / "out" / "model.safetensors"), HasSubstr("score.weight"));
   EXPECT_TRUE(evaluation_of("out").contains("eval_accuracy"));
-  const std::vector<Json> rows = sorted({"--model", "out"}, "one.jsonl");
+  const std::vector<Json> rows = rows_of_infer({"--model", "out"}, "one.jsonl");
   ASSERT_EQ(rows.size(), 24u);
   EXPECT_EQ(rows[1].at("query"), "dogs 1");
   EXPECT_GT(share_right(rows), 0.9);
@@ -128,7 +112,7 @@ TEST_F(SeqCls, AdaptersCarryTheHeadAndAreMergedWithIt) {
   const Json peft = Json::parse(content_of(*this / "out" / "adapter_config.json"));
   EXPECT_EQ(peft.at("task_type"), "SEQ_CLS");
   EXPECT_EQ(peft.at("modules_to_save"), Json::array({"score"}));
-  const std::vector<Json> rows = sorted({"--adapters", "out"}, "several.jsonl");
+  const std::vector<Json> rows = rows_of_infer({"--adapters", "out"}, "several.jsonl");
   // Class 3 is in every row.
   for (const Json& row : rows) EXPECT_GT(row.at("probabilities")[3].get<double>(), 0.5);
   EXPECT_THAT(ok({"merge", "--adapters", "out", "--output", "whole"}).err,
@@ -137,7 +121,7 @@ TEST_F(SeqCls, AdaptersCarryTheHeadAndAreMergedWithIt) {
   EXPECT_EQ(config.at("problem_type"), "multi_label_classification");
   EXPECT_EQ(config.at("id2label").size(), 4u);
   expect_served(ServedProgram({"--adapters", (*this / "out").string(), "--dtype", "fp32"}), rows);
-  const std::vector<Json> again = sorted({"--model", "whole"}, "several.jsonl");
+  const std::vector<Json> again = rows_of_infer({"--model", "whole"}, "several.jsonl");
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(again[i].at("response"), rows[i].at("response"));
     for (size_t c = 0; c < 4; ++c)
@@ -163,7 +147,7 @@ TEST_F(SeqCls, ANumberIsLearntFromPlainTextsAndGoneOnWith) {
             content_of(*this / "whole" / "model.safetensors"));
   const Json config = Json::parse(content_of(*this / "whole" / "config.json"));
   EXPECT_EQ(config.at("problem_type"), "regression");
-  const std::vector<Json> rows = sorted({"--model", "whole"}, "numbers.jsonl");
+  const std::vector<Json> rows = rows_of_infer({"--model", "whole"}, "numbers.jsonl");
   EXPECT_TRUE(rows[0].at("response").is_number_float());
   EXPECT_EQ(rows[0].at("numbers").size(), 1u);
   expect_served(ServedProgram({"--model", (*this / "whole").string(), "--dtype", "fp32"}), rows);
